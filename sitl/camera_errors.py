@@ -39,7 +39,7 @@ class CornerDrift:
             self._seen_s[marker] = t_s
         displacement = np.array(drift.value)
         if self._white_px:
-            displacement += [self._white_px * noise() for _ in range(8)]
+            displacement += [self._white_px * n for n in noise.take(8)]
         return displacement.reshape(4, 2)
 
 

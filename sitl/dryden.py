@@ -27,6 +27,7 @@ from companion.core.trajectory_messages import Vec3
 FOOT_M = 0.3048
 LOWEST_FT = 10.0  # the low-altitude model begins here
 STEP_TOLERANCE_S = 1e-9
+ROOT_3 = math.sqrt(3.0)
 
 
 class DrydenConfig(Section, frozen=True):
@@ -64,14 +65,18 @@ class DrydenTurbulence:
         self._draw = rng.standard_normal
         self._cos, self._sin = math.cos(direction_rad), math.sin(direction_rad)
         first = self._draw(5)
-        self._u = self._std[0] * first[0]
-        self._x = [  # states of v and w, shape (2,) each
-            np.linalg.cholesky(stationary_covariance(time_s)) @ first[1 + 2 * i : 3 + 2 * i]
-            for i, time_s in enumerate(self._time_s[1:])
-        ]
+        self._u = float(self._std[0] * first[0])
+        self._gain = [std * math.sqrt(time_s) for std, time_s in zip(std[1:], self._time_s[1:], strict=True)]
+        self._x = np.array(  # states of v and w, shape (2, 2)
+            [
+                np.linalg.cholesky(stationary_covariance(time_s)) @ first[1 + 2 * i : 3 + 2 * i]
+                for i, time_s in enumerate(self._time_s[1:])
+            ]
+        )
         self._t_s: float | None = None
         self._step_s = -1.0
-        self._factors: list[tuple[Array, Array]] = []
+        self._factors = np.zeros((4, 2, 2))  # transitions of v and w, then the factors of their noise
+        self._before = np.empty((4, 2, 1))  # what each of them is multiplied with
         self._value = self._turned()
 
     def at(self, t_s: float) -> Vec3:
@@ -88,21 +93,19 @@ class DrydenTurbulence:
             self._step_s = step_s
             self._keep = math.exp(-step_s / self._time_s[0])
             self._add = self._std[0] * math.sqrt(1.0 - self._keep**2)
-            self._factors = [discretised(time_s, step_s) for time_s in self._time_s[1:]]
+            pairs = [discretised(time_s, step_s) for time_s in self._time_s[1:]]
+            self._factors[:] = [keep for keep, _ in pairs] + [add for _, add in pairs]
         n = self._draw(5)
-        self._u = self._keep * self._u + self._add * n[0]
-        self._x = [
-            keep @ x + add @ n[1 + 2 * i : 3 + 2 * i]
-            for i, ((keep, add), x) in enumerate(zip(self._factors, self._x, strict=True))
-        ]
+        self._u = self._keep * self._u + self._add * float(n[0])
+        before = self._before
+        before[:2, :, 0], before[2:, :, 0] = self._x, n[1:].reshape(2, 2)
+        kept, added = (self._factors @ before).reshape(2, 2, 2)  # four small products as one call
+        self._x = kept + added
         self._value = self._turned()
 
     def _turned(self) -> Vec3:
-        u = self._u
-        v, w = (
-            std * math.sqrt(time_s) * (math.sqrt(3.0) * float(x[0]) + (1.0 - math.sqrt(3.0)) * float(x[1]))
-            for std, time_s, x in zip(self._std[1:], self._time_s[1:], self._x, strict=True)
-        )
+        u, (for_v, for_w), ((v1, v2), (w1, w2)) = self._u, self._gain, self._x.tolist()
+        v, w = for_v * (ROOT_3 * v1 + (1.0 - ROOT_3) * v2), for_w * (ROOT_3 * w1 + (1.0 - ROOT_3) * w2)
         return self._cos * u - self._sin * v, self._sin * u + self._cos * v, w
 
 

@@ -108,7 +108,7 @@ class FaultInjector:
         self.second_companion: SecondCompanion | None = None
         self.foreign_setpoints: ForeignSetpoints | None = None
         self._faults = faults
-        self._changes: dict[type[Message], Callable[[Message], Message]] = {}
+        self.changes: dict[type[Message], Callable[[Message], Message]] = {}
 
     def schedule(self) -> None:
         for fault in self._faults:
@@ -123,19 +123,19 @@ class FaultInjector:
 
     def changed(self, message: Message) -> Message:
         """A message as the faults of this moment let it reach the bus."""
-        change = self._changes.get(type(message))
+        change = self.changes.get(type(message))
         return message if change is None else change(message)
 
     def change(self, kind: type[M], change: Callable[[M], M] | None) -> None:
         """Replace every message of a type on its way to the bus; None: no longer."""
-        self._changes.pop(kind, None)
+        self.changes.pop(kind, None)
         if change is None:
             return
 
         def checked(message: Message) -> Message:
             return change(message) if isinstance(message, kind) else message
 
-        self._changes[kind] = checked
+        self.changes[kind] = checked
 
 
 # --- sensors --------------------------------------------------------------------------------------------------------

@@ -169,7 +169,8 @@ class Lockstep:
     def publish(self, messages: Iterable[Message], bus: MemoryBus) -> None:
         faults, logs, record = self.faults, self._logs, self._record
         for message in messages:
-            message = faults.changed(message)
+            if faults.changes:
+                message = faults.changed(message)
             if isinstance(message, LinkTx):
                 if not faults.link_down:
                     self.world.receive(message.data, self.now_s)

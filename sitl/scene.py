@@ -132,13 +132,14 @@ class Plane:
         along = rays @ self.normal_W
         with np.errstate(divide="ignore", invalid="ignore"):
             fraction = ((self.p_W - camera_W) @ self.normal_W) / along
+            # less than 1: a marker that is glued to the plane is not hidden by it
+            between: NDArray[np.bool_] = (fraction > 0) & (fraction < 0.995)
+            if not between.any():
+                return between
             offset = camera_W + fraction[..., None] * rays - self.p_W
             u = np.abs(offset @ self.right_W) / (self.right_W @ self.right_W)
             v = np.abs(offset @ self.down_W) / (self.down_W @ self.down_W)
-        # less than 1: a marker that is glued to the plane is not hidden by it
-        hidden: NDArray[np.bool_] = (
-            (fraction > 0) & (fraction < 0.995) & (u < self._half_px[0]) & (v < self._half_px[1])
-        )
+        hidden: NDArray[np.bool_] = between & (u < self._half_px[0]) & (v < self._half_px[1])
         return hidden
 
 

@@ -275,18 +275,19 @@ class Sensors:
         )
 
     def _imu(self, truth: TrueMotion) -> tuple[Vec3, Vec3]:
-        n, c = self._imu_noise, self._config.imu
+        c = self._config.imu
         g, a = c.gyro_noise_rad_s, c.accel_noise_m_s2
+        n = self._imu_noise.take(6)
         gx, gy, gz = truth.omega_B.tolist()
         ax, ay, az = truth.specific_force_B.tolist()
         bg, ba = self._gyro_bias, self._accel_bias
         return (
-            (gx + bg[0] + g * n(), gy + bg[1] + g * n(), gz + bg[2] + g * n()),
-            (ax + ba[0] + a * n(), ay + ba[1] + a * n(), az + ba[2] + a * n()),
+            (gx + bg[0] + g * n[0], gy + bg[1] + g * n[1], gz + bg[2] + g * n[2]),
+            (ax + ba[0] + a * n[3], ay + ba[1] + a * n[4], az + ba[2] + a * n[5]),
         )
 
     def _attitude(self, truth: TrueMotion) -> Quat:
-        n, s = self._attitude_noise, self._config.attitude.white_std_rad
+        s = self._config.attitude.white_std_rad
         ex, ey, ez = self._attitude_error.advance(FRAME_S)
         self._heading_shift_rad += (
             FRAME_S / HEADING_FOLLOWS_S * (self._heading_disturbance_rad - self._heading_shift_rad)
@@ -294,7 +295,8 @@ class Sensors:
         q = _multiply(
             _small_rotation(ex, ey, ez + self._heading_offset_rad + self._heading_shift_rad), truth.q_WB.tolist()
         )
-        return _multiply(q, _small_rotation(s * n(), s * n(), s * n()))
+        x, y, z = self._attitude_noise.take(3)
+        return _multiply(q, _small_rotation(s * x, s * y, s * z))
 
     def _biased_as_tilted(self, accel_B: Vec3, truth: TrueMotion) -> Vec3:
         """accel_B with the bias that explains its share of the tilt error: -Rᵀ (e_W x g ẑ)."""

@@ -100,6 +100,15 @@ class NormalNoise:
             self._left = self._draw(NOISE_BLOCK).tolist()
         return self._left.pop()
 
+    def take(self, count: int) -> list[float]:
+        """As many numbers as so many calls give, in one."""
+        left = self._left
+        if len(left) < count:
+            return [self() for _ in range(count)]
+        taken = left[: -count - 1 : -1]
+        del left[-count:]
+        return taken
+
 
 class OrnsteinUhlenbeck:
     """Independent processes with standard deviations std and correlation times time_s, stationary from the start."""
@@ -112,6 +121,7 @@ class OrnsteinUhlenbeck:
         self._step_s = -1.0
         self._keep: list[float] = []
         self._add: list[float] = []
+        self._draws = 0  # of them that are not zero
 
     def advance(self, step_s: float) -> list[float]:
         """The values a time later, (n,); step_s ≥ 0."""
@@ -119,9 +129,10 @@ class OrnsteinUhlenbeck:
             self._step_s = step_s
             self._keep = [math.exp(-step_s / t) for t in self._time_s]
             self._add = [s * math.sqrt(1 - k * k) for s, k in zip(self._std, self._keep, strict=True)]
-        noise = self._noise
+            self._draws = len(self._add) - self._add.count(0.0)
+        noise = iter(self._noise.take(self._draws))
         self.value = [
-            k * v + (a * noise() if a else 0.0) for k, v, a in zip(self._keep, self.value, self._add, strict=True)
+            k * v + (a * next(noise) if a else 0.0) for k, v, a in zip(self._keep, self.value, self._add, strict=True)
         ]
         return self.value
 

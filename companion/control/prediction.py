@@ -4,6 +4,7 @@ A setpoint acts `latency.actuation_s` after it was sent. The state message descr
 runs from there, with the setpoints that were really sent, to now + actuation latency.
 """
 
+import math
 from collections import deque
 from pathlib import Path
 from typing import NamedTuple
@@ -44,7 +45,7 @@ class Predictor:
         if self.history and from_s <= self.history[-1].from_s:
             return
         command = (setpoint.thrust, setpoint.roll_rad, setpoint.pitch_rad, setpoint.yaw_rate_rad_s)
-        if not np.isfinite(command).all():
+        if not all(map(math.isfinite, command)):
             return
         self.history.append(_ActingSetpoint(from_s, command))
         while self.history[0].from_s < from_s - KEPT_S:

@@ -41,6 +41,7 @@ KEYS: Mapping[str, Mapping[str, str]] = {}
 # flown, as far as the log can tell; a key may be a whole table. A file on disk must have every key: there are no defaults (docs/development.md).
 ADDED: Mapping[str, Mapping[str, Any]] = {
     "Vehicle": {
+        "safety.gnss_lost_work_s": 3600.0,  # those flights had no such limit
         "thrust.model_factor": 0.0,  # not known: PX4's default, and that of the simulated aircraft
         # Those flights had no HIGHRES_IMU, and the filter had none of these states: the smallest values that are allowed.
         "fcu.imu_rate_hz": 0.0,

@@ -15,7 +15,7 @@ import zmq
 
 from companion.core.config import ConfigError
 from companion.core.enums import TopicName
-from companion.core.folders import file_identity, own_folder
+from companion.core.folders import Hold, file_identity, own_folder
 from companion.core.messages import TOPIC_OF, TOPICS, Message
 from companion.core.subscriber import HIGH_WATER_MARK, Subscriber
 from companion.core.text import plain
@@ -39,10 +39,12 @@ class ZmqBus:
     folder: where the sockets lie; it is made if it is absent, must belong to this user, and only its owner gets access.
     process: the name under which this process publishes.
     inputs: topics to receive.
+    hold: of the process's name in the folder, for `restore`.
     Raises `ConfigError` when the folder cannot be used.
     """
 
-    def __init__(self, folder: Path, process: str, inputs: Iterable[TopicName]) -> None:
+    def __init__(self, folder: Path, process: str, inputs: Iterable[TopicName], hold: Hold | None = None) -> None:
+        self._hold = hold
         self._file = folder / f"{process}.sock"
         if len(os.fsencode(self._file)) > zmq.IPC_PATH_MAX_LEN:
             raise ConfigError(f"bus {self._file}: the path is longer than {zmq.IPC_PATH_MAX_LEN} bytes")
@@ -109,21 +111,29 @@ class ZmqBus:
         """The messages that have arrived, waiting up to ``timeout_s`` for the first; see `Subscriber.receive`."""
         return self._subscriber.receive(timeout_s)
 
-    def restore(self) -> None:
-        """Bind again where the socket's file has been deleted, alone or with its folder: a process that starts later
-        would not reach this one. Peers that are connected stay connected. A file of another process stays.
+    def restore(self) -> str:
+        """Bind again where the socket's file has been deleted, alone or with its folder, and hold the name again.
+
+        A process that starts later would not reach this one, or would not find that it runs. Peers that are connected stay
+        connected. A file of another process stays. Returns in one line what was done or could not be, "" for nothing; it
+        is counted. Nothing raises.
         """
+        found = [self._restore_socket(), "" if self._hold is None else self._hold.restore()]
+        for line in filter(None, found):
+            self._note(line)
+        return "; ".join(filter(None, found))
+
+    def _restore_socket(self) -> str:
         if self._file_identity is None or os.path.lexists(self._file):
-            return
+            return ""
         try:
             own_folder(self._file.parent)
             self._publisher.bind(f"ipc://{self._file}")
             self._file.chmod(0o600)
         except (OSError, zmq.ZMQError, ConfigError) as error:
-            self._note(f"{self._file}: was deleted, cannot be opened again: {plain(str(error))}")
-            return
+            return f"{self._file}: was deleted, cannot be opened again: {plain(str(error))}"
         self._file_identity = file_identity(self._file)
-        self._note(f"{self._file}: was deleted, opened again")
+        return f"{self._file}: was deleted, opened again"
 
     def close(self) -> None:
         """Close the sockets and delete this process's socket file."""

@@ -5,6 +5,7 @@ import fcntl
 import os
 import stat
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
@@ -53,22 +54,35 @@ def own_folder(folder: Path) -> None:
     """
     try:
         folder.mkdir(mode=OWNER_ALONE, parents=True, exist_ok=True)
-        descriptor = os.open(folder, _FOLDER_ITSELF)
     except OSError as error:
-        why = "is a link, must be a folder" if folder.is_symlink() else (error.strerror or str(error)).lower()
-        raise ConfigError(f"bus folder {folder}: {why}") from None
-    try:
-        found = os.fstat(descriptor)
-        if found.st_uid != os.geteuid():
-            raise ConfigError(f"bus folder {folder}: belongs to another user (id {found.st_uid})")
-        if stat.S_IMODE(found.st_mode) != OWNER_ALONE:
+        raise _unusable(folder, error) from None
+    with _opened(folder) as descriptor:
+        if stat.S_IMODE(os.fstat(descriptor).st_mode) != OWNER_ALONE:
             if other := [name for name in os.listdir(descriptor) if not name.endswith(OWN_FILES)]:
                 raise ConfigError(
                     f"bus folder {folder}: holds other files ({plain(min(other))}); name a folder for it alone"
                 )
             os.fchmod(descriptor, OWNER_ALONE)
+
+
+@contextlib.contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    """A descriptor of a folder; raises `ConfigError` for a link and for a folder of another user."""
+    try:
+        descriptor = os.open(folder, _FOLDER_ITSELF)
+    except OSError as error:
+        raise _unusable(folder, error) from None
+    try:
+        if (owner := os.fstat(descriptor).st_uid) != os.geteuid():
+            raise ConfigError(f"bus folder {folder}: belongs to another user (id {owner})")
+        yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _unusable(folder: Path, error: OSError) -> ConfigError:
+    why = "is a link, must be a folder" if folder.is_symlink() else (error.strerror or str(error)).lower()
+    return ConfigError(f"bus folder {folder}: {why}")
 
 
 class Holder(NamedTuple):
@@ -87,23 +101,65 @@ class Hold:
     """
 
     def __init__(self, folder: Path, name: str, note: str = "") -> None:
-        file = folder / f"{name}.lock"
-        try:
-            self._descriptor = os.open(file, _LOCK_FILE, 0o600)
-        except OSError as error:
-            raise ConfigError(f"{file}: cannot be opened: {(error.strerror or str(error)).lower()}") from None
+        self._folder, self._name, self._note = folder, name, note
+        self._file = folder / f"{name}.lock"
+        self._descriptor = -1
         # Tried for a while: a process that was killed may still be ending, and `holder` takes the lock for a moment.
         until_s = time.monotonic() + HOLD_PATIENCE_S
-        while not _lock(self._descriptor, fcntl.LOCK_EX):
+        while why := self._take():
             if time.monotonic() > until_s:
-                found = _read(self._descriptor)
-                self.release()
-                by = f" as process {found.pid}" if found.pid else ""
-                raise ConfigError(f"{name} already runs on the bus {folder}{by}; end it first")
+                raise ConfigError(why)
             time.sleep(HOLD_PATIENCE_S / 10)
+
+    def _take(self) -> str:
+        """Lock the file at the path, which is made if it is absent; returns why that may succeed later, "" when it is held.
+
+        Raises `ConfigError` when the folder is a link or another user's, or the file cannot be opened.
+        """
+        with _opened(self._folder) as folder:  # by its descriptor: a link put in its place is not followed
+            try:
+                descriptor = os.open(self._file.name, _LOCK_FILE, 0o600, dir_fd=folder)
+            except OSError as error:
+                raise ConfigError(f"{self._file}: cannot be opened: {(error.strerror or str(error)).lower()}") from None
+        why = ""
+        if not _lock(descriptor, fcntl.LOCK_EX):
+            pid = _read(descriptor).pid
+            by = f" as process {pid}" if pid else ""
+            why = f"{self._name} already runs on the bus {self._folder}{by}; end it first"
+        elif not self._is_in_place(descriptor):  # removed between the two calls: its lock would show nothing
+            why = f"{self._file}: was removed at that moment"
+        if why:
+            os.close(descriptor)
+            return why
         with contextlib.suppress(OSError):  # a full disk: the name is held all the same
-            os.ftruncate(self._descriptor, 0)
-            os.pwrite(self._descriptor, os.fsencode(f"{os.getpid()} {note}\n"), 0)
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, os.fsencode(f"{os.getpid()} {self._note}\n"), 0)
+        self.release()
+        self._descriptor = descriptor
+        return ""
+
+    def _is_in_place(self, descriptor: int) -> bool:
+        """Whether a process that looks for the name finds the file of this descriptor."""
+        try:
+            own, found = os.fstat(descriptor), self._file.lstat()
+        except OSError:
+            return False
+        return is_own_folder(self._folder) and (own.st_dev, own.st_ino) == (found.st_dev, found.st_ino)
+
+    def restore(self) -> str:
+        """Hold the name again where the file has been deleted or replaced, alone or with its folder; never raises.
+
+        Otherwise a second process would not find this one. Returns what was done or could not be, "" when the name is held
+        as before. The name stays with another process that has taken it since.
+        """
+        if self._descriptor < 0 or self._is_in_place(self._descriptor):
+            return ""
+        try:
+            own_folder(self._folder)
+            why = self._take()
+        except (ConfigError, OSError) as error:
+            why = plain(str(error))
+        return f"{self._file}: was deleted, " + (f"cannot be held again: {why}" if why else "held again")
 
     def release(self) -> None:
         """Give the name back; twice is once."""

@@ -70,6 +70,11 @@ def short_calls(library: Path) -> ctypes.PyDLL:
     return ctypes.PyDLL(str(library))
 
 
+def address_of(array: Array) -> int:
+    """Where the numbers of a contiguous array that may be written lie; `ndarray.ctypes.data` takes five times as long."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]  # an array is a buffer
+
+
 class Kernel:
     """One C function in CasADi's calling convention with its buffers bound once.
 

@@ -204,6 +204,7 @@ class FcuStatus(Message):
     position_resets_s: float = float("nan")  # companion time at which ODOMETRY with `position_resets` arrived
     # Samples per second at the end of the range of the accelerometer that has most of them (VIBRATION); NaN: not reported.
     clipping_hz: float = float("nan")
+    position_ok: bool | None = None  # PX4 has a horizontal position, by its own checks (SYS_STATUS); None: not reported
 
 
 class FcuInfo(Message):
@@ -332,6 +333,8 @@ class BundleWitness(msgspec.Struct):
     # Largest change of the place of a bundle relative to another (`companion.estimation.bundle_pairs`); 0: all agree.
     bundles_apart_m: float = 0.0
     bundles_apart: tuple[str, ...] = ()  # the names of these two
+    satellites_refused: bool = False  # the flight controller's position does not follow the receiver's solution
+    given_up: bool = False  # it stood elsewhere for so long that it is used again only where it was, if at all
 
 
 class ImuReport(msgspec.Struct):

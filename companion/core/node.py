@@ -31,13 +31,15 @@ class Node:
 
     def __init__(self) -> None:
         self.intake = Intake()
-        self._handlers: dict[TopicName, Handler] = {topic: getattr(self, f"handle_{topic}") for topic in self.inputs}
+        self._handlers: dict[type[Message], Handler] = {
+            TOPICS[topic].type: getattr(self, f"handle_{topic}") for topic in self.inputs
+        }
 
     def handle(self, message: Message, now_s: float) -> Iterable[Message]:
         """Take one message of the topics in `inputs` unless the `Intake` refuses it; KeyError for any other type."""
         if not self.intake.takes(message):
             return ()
-        return self._handlers[TOPIC_OF[type(message)]](message, now_s) or ()
+        return self._handlers[type(message)](message, now_s) or ()
 
     @property
     def errors(self) -> int:

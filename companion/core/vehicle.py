@@ -361,6 +361,7 @@ class Safety(Section):
     position_std_m: PositionStdLimit
     marker_lost_s: SourceLossTime
     gnss_lost_s: SourceLossTime
+    gnss_lost_work_s: Annotated[float, number(5, 3600, "s of work at the bundle without a GNSS fix")]
     both_lost_s: Annotated[float, number(0.2, 60, "s without GNSS and bundle")]
     control_error_m: Annotated[float, number(0.1, 20, "m")]
     tilt_rad: Annotated[float, number(0.2, 1.5, "rad from upright")]

@@ -38,7 +38,7 @@ import numpy as np
 
 from companion.core.arrays import Array
 from companion.core.enums import Sensor
-from companion.core.kernel import short_calls
+from companion.core.kernel import address_of, short_calls
 from companion.estimation.layout import require_eskf
 
 GROUPS = {  # of each axis
@@ -88,10 +88,10 @@ class Window:
         numbers, m = self.numbers.copy(), len(self.groups)
         arrays = (np.ascontiguousarray(each, dtype=float) for each in (matched, expected))
         _library().eskf_adapt(
-            numbers.ctypes.data,
+            address_of(numbers),
             m,
             self.groups.count(0),  # the axes of a group are contiguous
-            *(each.ctypes.data for each in arrays),
+            *(address_of(each) for each in arrays),
             clip_factor * clip_factor,
             gate_limit,
         )

@@ -22,13 +22,11 @@ from typing import NamedTuple
 import numpy as np
 
 from companion.core.arrays import Array
+from companion.estimation.given_up import ESTABLISHED_COUNT, ESTABLISHED_S, HIDDEN_S
 from companion.estimation.witnesses import (
     DISPLACED_RUN,
     DISPLACED_SHARE,
-    ESTABLISHED_COUNT,
-    ESTABLISHED_S,
     GAP_MAX_S,
-    HIDDEN_S,
     TOLERANCE_SIGMAS,
     VELOCITY_ERROR_M_S,
     VELOCITY_ERROR_OF_SPEED,

@@ -4,7 +4,8 @@ import numpy as np
 
 from companion.core.arrays import Array, Vector
 from companion.core.messages import BundleWitness
-from companion.estimation.witnesses import HIDDEN_S, Expected, MotionRecord, Observed, PlaceWitness
+from companion.estimation.given_up import HIDDEN_S
+from companion.estimation.witnesses import Expected, MotionRecord, Observed, PlaceWitness
 
 
 class BundleWitnesses:

@@ -75,6 +75,7 @@ FORCE_PERIOD_S = 0.02  # of the accelerometer in one measurement of the disturba
 # Along it: long enough for the rotors to follow. Over some hundredths of a second they do not follow the command's jitter,
 # which would be taken for a thrust that is too small; over several tenths the disturbance is known too late.
 THRUST_PERIOD_S = 0.1
+OFFSETS = tuple(FilterOffset)
 BLOCKS_EVERY = 10  # steps between two publications of the covariance's blocks
 # upper triangles of the blocks of position, velocity, attitude, disturbance and GNSS bias
 WITNESS_NUMBERS = tuple(f.name for f in msgspec.structs.fields(BundleWitness) if f.type is float)
@@ -360,7 +361,7 @@ class EstimatorNode(Node):
             return None
         moved_W = (stamp_s - newest.time_s) * newest.nominal[StateIndex.VELOCITY]
         range_W = p_WM - newest.nominal[StateIndex.POSITION] - moved_W
-        turned = rotation_matrix(q_WB) @ rotation_matrix(newest.nominal[StateIndex.ATTITUDE]).T
+        turned = rotation_matrix(q_WB.tolist()) @ rotation_matrix(newest.nominal[StateIndex.ATTITUDE].tolist()).T
         return Expected(turned @ range_W, self._relative_std_m(newest, further))
 
     def _by_use(self, observations: dict[str, CheckedObservation]) -> list[str]:
@@ -428,23 +429,24 @@ class EstimatorNode(Node):
             imu=ImuReport(
                 near(self._imu_check.rate_hz, precision.RATIO), self._imu_check.fault, self._imu_check.problem
             ),
-            runaways={offset: count for offset in FilterOffset if (count := self._rejected[offset])},
+            runaways={offset: count for offset in OFFSETS if (count := self._rejected[offset])},
         )
         return [state, status]
 
     def _report(self, now_s: float) -> BundleWitness:
         apart = self._pairs.report(now_s)
-        report = self._witnesses.report(self._bundle, now_s)
-        numbers = {name: near(getattr(report, name), precision.RATIO) for name in WITNESS_NUMBERS}
-        numbers["bundles_apart_m"] = near(apart.apart_m, precision.RATIO)
-        return msgspec.structs.replace(report, **numbers, bundles_apart=apart.bundles)
+        witness = self._witnesses.report(self._bundle, now_s)
+        witness.bundles_apart_m, witness.bundles_apart = apart.apart_m, apart.bundles
+        for name in WITNESS_NUMBERS:
+            setattr(witness, name, near(getattr(witness, name), precision.RATIO))
+        return witness
 
     def _note(self) -> str:
         notes = [f"inertial measurements are not used: {self._imu_check.problem}"] if self._imu_check.problem else []
         if self.history is not None:
             notes += [
                 f"bundle {name or self._bundle} contradicts the estimate; its observations are not used"
-                for name in self.history.newest.refused()
+                for name in self.history.last.refused()
             ]
         notes += [f"{name} is not plumb as in the marker file, which is ignored" for name in sorted(self._not_plumb)]
         return "; ".join(notes)
@@ -491,7 +493,7 @@ class EstimatorNode(Node):
         """The state at now_s, or None when the filter has just diverged."""
         history.fill_gap(now_s)
         history.run(self._apply, self._replayed if self._replays else None)
-        if reason := divergence(history.newest):
+        if reason := divergence(history.last):
             self._reset(history, reason)
             return None
         filter_state = self._predicted(history, now_s)

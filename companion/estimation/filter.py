@@ -286,7 +286,8 @@ class Eskf:
         sight = filter_state.last_sight()
         if sight is None or filter_state.time_s - sight[0] >= OUT_OF_SIGHT_S[0]:
             return False
-        return bool(np.linalg.norm(sight[1] - filter_state.nominal[StateIndex.POSITION]) < NEAR_M)
+        way_W = sight[1] - filter_state.nominal[StateIndex.POSITION]
+        return sqrt(float(way_W @ way_W)) < NEAR_M
 
     def predict(self, filter_state: FilterState, control: Vector, parameters: Vector, dt: float) -> None:
         """Predict state and covariance over dt [s] under a command; leaves the filter state's time unchanged."""
@@ -602,8 +603,8 @@ class Eskf:
 
     def expected_rotation(self, filter_state: FilterState) -> Array:
         """q_BM of the filter state, (4,)."""
-        w, x, y, z = filter_state.nominal[StateIndex.ATTITUDE]
-        return quat_multiply((w, -x, -y, -z), filter_state.nominal[StateIndex.MARKER_ATTITUDE])
+        w, x, y, z = filter_state.nominal[StateIndex.ATTITUDE].tolist()
+        return quat_multiply((w, -x, -y, -z), filter_state.nominal[StateIndex.MARKER_ATTITUDE].tolist())
 
     def relative(self, filter_state: FilterState, name: str = "") -> tuple[Array, Array]:
         """Position in a bundle's frame [m], (3,), and its covariance, (3, 3); name: of a further bundle, "" the mission's."""

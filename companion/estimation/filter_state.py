@@ -14,6 +14,7 @@ import numpy as np
 
 from companion.core.arrays import Array
 from companion.core.enums import Sensor
+from companion.core.kernel import address_of
 from companion.estimation.adaptation import Window
 from companion.estimation.innovation_monitor import BiasTest, ContradictionTest, RejectionRun
 from companion.estimation.layout import (
@@ -86,7 +87,7 @@ class FilterState:
         self.nominal = self.numbers[FilterStateIndex.NOMINAL]
         where, rows = covariance_of(len(self.others), len(self.slow))
         self.covariance = self.numbers[where].reshape(rows, rows)
-        self.address = self.numbers.ctypes.data
+        self.address = address_of(self.numbers)
 
     def copy(self) -> "FilterState":
         windows, accepted_s = self.windows.copy(), self.accepted_s.copy()

@@ -112,9 +112,10 @@ class History:
         if entry.stamp_s < now_s - self._depth_s or entry.stamp_s < self._entries[0].stamp_s:
             self.dropped_late += 1
             return False
-        at = max(1, bisect_right(self._keys, entry.key))
+        key = entry.key
+        at = max(1, bisect_right(self._keys, key))
         self._entries.insert(at, entry)
-        self._keys.insert(at, entry.key)
+        self._keys.insert(at, key)
         del self._filter_states[at:]
         return True
 

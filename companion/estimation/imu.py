@@ -86,20 +86,27 @@ class ImuSamples:
 
     def mean_force(self, begin_s: float, end_s: float) -> tuple[float, float, float] | None:
         """Mean specific force f_B [m/s²] of the samples after begin_s until end_s; None where some are missing."""
-        mean = self.mean(begin_s, end_s)
-        return None if mean is None else (mean[3], mean[4], mean[5])
+        used = self._whole(begin_s, end_s)
+        if used is None:
+            return None
+        _, _, _, x, y, z = zip(*used, strict=True)
+        return sum(x) / len(used), sum(y) / len(used), sum(z) / len(used)
 
     def mean(self, begin_s: float, end_s: float) -> tuple[float, ...] | None:
         """Mean (ω_B, f_B) [rad/s, m/s²] of the samples after begin_s until end_s; None where some are missing."""
-        first, last = bisect_right(self._times, begin_s + SHORTEST_S), bisect_right(self._times, end_s + SHORTEST_S)
-        if first == last or self._times[last - 1] < end_s - GAP_MAX_S:
+        used = self._whole(begin_s, end_s)
+        return None if used is None else tuple([sum(column) / len(used) for column in zip(*used, strict=True)])
+
+    def _whole(self, begin_s: float, end_s: float) -> list[tuple[float, ...]] | None:
+        """The samples after begin_s until end_s; None where some are missing."""
+        times = self._times
+        first, last = bisect_right(times, begin_s + SHORTEST_S), bisect_right(times, end_s + SHORTEST_S)
+        if first == last or times[last - 1] < end_s - GAP_MAX_S or self._begin(first) > begin_s + SHORTEST_S:
             return None
-        if any(
-            self._begin(at) > (self._times[at - 1] if at > first else begin_s) + SHORTEST_S for at in range(first, last)
-        ):
-            return None
-        count, used = last - first, self._values[first:last]
-        return tuple(sum(column) / count for column in zip(*used, strict=True))
+        for at in range(first + 1, last):
+            if times[at] - times[at - 1] > GAP_MAX_S and self._begin(at) > times[at - 1] + SHORTEST_S:
+                return None
+        return self._values[first:last]
 
     def resumes_s(self, t: float) -> float:
         """The time after t at which the next sample's interval begins; inf: there is none yet."""

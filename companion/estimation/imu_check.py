@@ -28,6 +28,7 @@ DOUBT_S after it, because the estimator has just been wrong.
 from bisect import bisect_right
 from collections import deque
 from math import atan2, exp, hypot, inf, sqrt
+from operator import add, sub
 from typing import NamedTuple
 
 from companion.core.enums import ImuFault
@@ -96,7 +97,8 @@ class _Mean:
         """Values that held for dt."""
         keep = exp(-dt / self._time_s)
         self._weight = keep * self._weight + dt
-        self._sum = [keep * s + dt * x for s, x in zip(self._sum, values, strict=True)]
+        (a, b, c), (x, y, z) = self._sum, values
+        self._sum = [keep * a + dt * x, keep * b + dt * y, keep * c + dt * z]
 
     @property
     def value(self) -> Vec3 | None:
@@ -143,7 +145,7 @@ class _Integral:
         """The integral grows by `change` until time_s."""
         last = self._sums[-1] if self._sums else (0.0,) * len(change)
         self._times.append(time_s)
-        self._sums.append(tuple(s + c for s, c in zip(last, change, strict=True)))
+        self._sums.append(tuple(map(add, last, change)))
         while self._times[0] < time_s - KEEP_S:
             self._times.popleft()
             self._sums.popleft()
@@ -152,7 +154,7 @@ class _Integral:
         """Growth over an interval; None where it is not known."""
         if not self._times or start_s < self._times[0] or end_s > self._times[-1]:
             return None
-        return tuple(b - a for a, b in zip(self._at(start_s), self._at(end_s), strict=True))
+        return tuple(map(sub, self._at(end_s), self._at(start_s)))
 
     def _at(self, time_s: float) -> tuple[float, ...]:
         at = bisect_right(self._times, time_s)
@@ -258,8 +260,7 @@ class ImuCheck:
             keep = exp(-dt / RATE_S)
             self._counted, self._counted_s = keep * self._counted + 1.0, keep * self._counted_s + dt
             self._force_B = _blended(self._force_B, force_B)
-            turn, push = (tuple(dt * x for x in values) for values in (gyro_B, force_B))
-            self._motion.add(stamp_s, (*turn, *push))
+            self._motion.add(stamp_s, tuple([dt * x for x in (*gyro_B, *force_B)]))
             self._compare_attitudes()
             self._compare_velocities()
         self._compare_axes(dt, (*gyro_B, *force_B))
@@ -299,7 +300,7 @@ class ImuCheck:
         seen_B = _turn_between(q_start, q_end)
         if hypot(*seen_B) > STEP_RAD_S * dt:
             seen_B = turn_B
-        x, y, z = (a - b for a, b in zip(turn_B, seen_B, strict=True))
+        x, y, z = map(sub, turn_B, seen_B)
         self._turn_error.add(dt, (x, y, z))
         self._turn.add(dt, seen_B)
         up_B = _up(q_end)
@@ -390,7 +391,7 @@ class ImuCheck:
 def _blended(mean: Vec3 | None, sample: Vec3) -> Vec3:
     if mean is None:
         return sample
-    x, y, z = (s - m for s, m in zip(sample, mean, strict=True))
+    x, y, z = map(sub, sample, mean)
     share = SAMPLE_SHARE * min(1.0, SPIKE_M_S2 / max(hypot(x, y, z), SPIKE_M_S2))
     return mean[0] + share * x, mean[1] + share * y, mean[2] + share * z
 

@@ -15,11 +15,12 @@ import numpy as np
 
 from companion.core.arrays import Array
 from companion.core.enums import Sensor
-from companion.core.kernel import short_calls
+from companion.core.kernel import address_of, short_calls
 from companion.estimation.adaptation import GROUPS, Window
 from companion.estimation.filter import OUT_OF_SIGHT_S, UNAIDED_STD, UNUSED_AXIS_M_S2, Eskf
 from companion.estimation.filter_state import FilterState
 from companion.estimation.imu import FIRST_S, GAP_MAX_S, HOLD_S, SHORTEST_S
+from companion.estimation.innovation_monitor import RejectionRun
 from companion.estimation.inputs import ActingThrust, Inputs
 from companion.estimation.layout import PARAMETER_SIZE, require_eskf
 from companion.estimation.noise import Propagation
@@ -71,7 +72,7 @@ def pack(stamp_s: float, sensor: Sensor, y: Array, lost: bool = False) -> bytes:
 
 def pack_force(stamp_s: float, f_B: Sequence[float], acting: ActingThrust | None, period_s: float) -> bytes:
     """A mean specific force [m/s²] over period_s [s]; acting: along the thrust, whose parameters must outlive the replay."""
-    thrust, parameters = (nan, 0) if acting is None else (acting.mean, acting.parameters.ctypes.data)
+    thrust, parameters = (nan, 0) if acting is None else (acting.mean, address_of(acting.parameters))
     return _ENTRY.pack(stamp_s, AIDS.index(Sensor.SPECIFIC_FORCE), *f_B, 0.0, thrust, period_s, parameters, False)
 
 
@@ -89,6 +90,20 @@ class ReplayedState:
         """row: numbers, record and windows; address: of it; places: where each window begins, and the end; sight_s: as in replay.c."""
         self.before, self.row, self.address, self.places, self.sight_s = before, row, address, places, sight_s
         self._filter_state: FilterState | None = None
+
+    @property
+    def time_s(self) -> float:
+        """Of the filter state."""
+        return float(self.row[self.places[0] - _RECORD_SIZE])
+
+    @property
+    def rejection_runs(self) -> dict[Sensor, RejectionRun]:
+        """Of the filter state: a rejection ends a replay."""
+        return self.before.rejection_runs
+
+    def refused(self) -> list[str]:
+        """See `FilterState`; no replay takes a bundle."""
+        return self.before.refused()
 
     def filter_state(self) -> FilterState:
         """The filter state; its numbers are a view on this row."""
@@ -133,6 +148,8 @@ class Replay:
         c.rates, c.noise = eskf.imu_rates.ctypes.data, eskf.imu_noise.ctypes.data
         c.accel_2 = eskf.accel_2.ctypes.data
         self._nis, self._scales = np.empty(ENTRIES_MAX), np.empty((ENTRIES_MAX, 2))
+        self._entries = bytearray(ENTRIES_MAX * _ENTRY.size)
+        self._entries_address = ctypes.addressof(ctypes.c_char.from_buffer(self._entries))
         self._results = self._nis.ctypes.data, self._scales.ctypes.data
         c.parameters, c.gain = eskf.force_parameters.ctypes.data, eskf.gain.ctypes.data
         c.prior, c.within = PRIOR.ctypes.data, WITHIN.ctypes.data
@@ -151,16 +168,17 @@ class Replay:
             start = _packed(start)
         before, places, sight_s = start.before, start.places, start.sight_s
         numbers, row, count = places[0] - _RECORD_SIZE, places[-1], len(entries)
-        time_s = float(start.row[numbers])
+        time_s = start.time_s
         out_of_sight = OUT_OF_SIGHT_S[0] < time_s - sight_s < OUT_OF_SIGHT_S[1]
         self._eskf.set_noise(time_s, out_of_sight, inputs)
-        rows, packed, runs = np.empty((count, row)), ctypes.c_char_p(b"".join(entries)), before.rejection_runs
-        address = rows.ctypes.data
+        rows, packed, runs = np.empty((count, row)), b"".join(entries), before.rejection_runs
+        self._entries[: len(packed)] = packed
+        address = address_of(rows)
         _CALL.pack_into(
             self._settings,
             0,
             count,
-            ctypes.cast(packed, _P).value,
+            self._entries_address,
             numbers,
             row,
             start.address,
@@ -191,4 +209,4 @@ def _packed(state: FilterState) -> ReplayedState:
     places = [len(state.numbers) + _RECORD_SIZE]
     for window in windows:
         places.append(places[-1] + len(window))
-    return ReplayedState(state, row, row.ctypes.data, places, nan if sight is None else sight[0])
+    return ReplayedState(state, row, address_of(row), places, nan if sight is None else sight[0])

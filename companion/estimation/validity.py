@@ -11,6 +11,7 @@ from companion.core.kernel import short_calls
 from companion.estimation.filter_state import FilterState
 from companion.estimation.innovation_monitor import RejectionRun
 from companion.estimation.layout import ErrorIndex, require_eskf
+from companion.estimation.replay import ReplayedState
 
 # Limits of a valid state; the limit of the position is safety.position_std_m of the vehicle file.
 ATTITUDE_STD_MAX_RAD = 0.1
@@ -49,8 +50,8 @@ def largest_std(covariance: Array) -> float:
     The largest root of the characteristic polynomial in closed form (O. Smith, Communications of the ACM 4(4), 1961):
     every state needs four of these, and LAPACK takes five times as long.
     """
-    (xx, xy, xz), (_, yy, yz), (_, _, zz) = rows = covariance.tolist()
-    if not isfinite(sum(map(sum, rows))):
+    (xx, xy, xz), (yx, yy, yz), (zx, zy, zz) = covariance.tolist()
+    if not isfinite(xx + xy + xz + yx + yy + yz + zx + zy + zz):
         return inf
     mean = (xx + yy + zz) / 3
     xx, yy, zz = xx - mean, yy - mean, zz - mean
@@ -63,7 +64,7 @@ def largest_std(covariance: Array) -> float:
     return sqrt(max(largest, 0.0))
 
 
-def persistently_rejected(filter_state: FilterState, sensor: Sensor) -> bool:
+def persistently_rejected(filter_state: FilterState | ReplayedState, sensor: Sensor) -> bool:
     """True when all measurements of a sensor were rejected for REJECTED_MAX_S, at least REJECTED_MIN_COUNT of them."""
     return is_persistent(filter_state.rejection_runs.get(sensor), filter_state.time_s)
 
@@ -73,7 +74,7 @@ def is_persistent(run: RejectionRun | None, now_s: float) -> bool:
     return run is not None and run.length >= REJECTED_MIN_COUNT and now_s - run.start_s > REJECTED_MAX_S
 
 
-def divergence(filter_state: FilterState) -> str:
+def divergence(filter_state: FilterState | ReplayedState) -> str:
     """The reason why the filter must restart, "" when there is none."""
     if reason := REASONS[_check()(filter_state.address)]:
         return reason

@@ -50,6 +50,7 @@ import numpy as np
 from companion.core.arrays import Array, Vector
 from companion.core.frames import rotation_matrix
 from companion.core.messages import BundleWitness
+from companion.estimation.given_up import ESTABLISHED_COUNT, ESTABLISHED_S, FRAME_S, HIDDEN_S, GivenUp
 from companion.estimation.height_witness import HeightWitness
 from companion.estimation.inertial_witness import InertialMotion, SettingOff
 from companion.estimation.range_gain import RangeGain
@@ -62,7 +63,6 @@ VELOCITY_ERROR_M_S2 = 0.5  # without GNSS, from 1 s on: a tilt error of 1.5° an
 VELOCITY_ERROR_MAX_M_S = 2.0  # what is faster than this is displaced even without GNSS
 # A flight controller that has had no fix for longer dead-reckons by metres per second: then it is no witness of anything.
 DEAD_RECKONING_S = 10.0
-HIDDEN_S = 1.0  # a bundle that was not seen for this long was out of sight
 FIX_MAX_S = 1.0  # GNSS counts as there while the last fix is younger
 FIX_SETTLES_S = 5.0  # after one has come back: until then the position is still that of the time without
 
@@ -77,7 +77,6 @@ OTHER_MARKERS_OF_RANGE, OTHER_MARKERS_S = 0.06, 2.0
 CORRECTION_S = 3.0  # position and integrated velocity of the flight controller are compared over this time
 CORRECTION_M = 0.3  # what they differ by in ordinary flight
 
-ESTABLISHED_COUNT, ESTABLISHED_S = 8, 0.4  # observations before a place counts
 # Of the place where the filter expects a bundle. For so long without an observation this place is asked for; and so long a
 # doubt lasts, with the deviation of its beginning: a copy does not become true because the filter knows less and less.
 FILTER_SIGMAS, FILTER_S = 4.0, 5.0
@@ -274,6 +273,7 @@ class _Verdict(NamedTuple):
     displaced: bool
     scattered: bool  # displaced, but not to one of the last places of displaced ones
     offset_m: float
+    by_motion: bool  # displaced by what the flight controller reports, not only by what the filter expects
 
 
 class _Doubt(NamedTuple):
@@ -322,6 +322,7 @@ class PlaceWitness:
         self._first: tuple[float, Array, float] | None = None
         self._unknown_since_s: float | None = None
         self._height = HeightWitness()
+        self._given_up = GivenUp()
         self._forget()
 
     def sibling(self) -> "PlaceWitness":
@@ -387,6 +388,7 @@ class PlaceWitness:
         """On the ground a crew may carry aircraft and bundle: the next sight is the first."""
         self._first = self._unknown_since_s = None
         self._height = HeightWitness()
+        self._given_up = GivenUp()
         if self._place is not None or self._learning:
             self._forget()
 
@@ -409,15 +411,18 @@ class PlaceWitness:
         if seen is None:
             if self._unknown_since_s is None:
                 self._unknown_since_s = stamp_s
-            return self._place is None or stamp_s - self._unknown_since_s > UNKNOWN_MAX_S
+            silent_s = stamp_s - self._unknown_since_s
+            self._given_up.note_silence(silent_s)
+            return not self._given_up.suspected and (self._place is None or silent_s > UNKNOWN_MAX_S)
         self._unknown_since_s = None
         seen = seen._replace(expected=expected)
         if self._place and stamp_s - self._place.last.stamp_s > FORGET_S:
+            self._given_up.note_gap(FORGET_S, inf)
             self._forget()
         if self._place is None:
             self._learn(seen)
-            return True
-        agrees = self._judge(self._place, seen)
+            return not self._given_up.active
+        agrees = self._judge(self._place, seen) and not self._given_up.active
         if agrees:
             self._setting_off.add(stamp_s, seen.range_W, markers, std_m)
         return agrees
@@ -519,6 +524,9 @@ class PlaceWitness:
             follow_m += break_m
         if since_s > HIDDEN_S:
             follow_m = self._after_hiding(place, seen, since_s, follow_m, break_m)
+        if self._given_up.active:  # only where it stood
+            self._given_up.note_gap(since_s, follow_m)
+            tolerance_m, follow_m = self._usual_tolerance_m(seen), min(follow_m, VELOCITY_ERROR_M_S * FRAME_S)
         place.spare = min(1.0, place.spare + since_s / OTHER_MARKERS_S)
         away_W = seen.by_velocity_W - place.by_velocity_W
         away_m = hypot(*away_W.tolist())
@@ -527,7 +535,8 @@ class PlaceWitness:
             spare_m = min(place.spare * OTHER_MARKERS_OF_RANGE * seen.range_m, step_m, max(0.0, away_m - follow_m))
         offset_m = max(0.0, away_m - follow_m - spare_m)
         contradicts = self._contradicts_filter(place, seen, since_s)
-        displaced = offset_m > tolerance_m or contradicts
+        by_motion = offset_m > tolerance_m
+        displaced = by_motion or contradicts
         if not displaced:
             if away_m > 0:
                 place.by_velocity_W = seen.by_velocity_W - offset_m / away_m * away_W
@@ -545,8 +554,24 @@ class PlaceWitness:
         if displaced and self._moving:
             self._speed_m_s = max(self._speed_m_s, VELOCITY_ERROR_M_S + offset_m / WINDOW_S)
         place.last, place.last_offset_m, place.corrected_m = seen, offset_m, 0.0
-        self._recent.append(_Verdict(seen.stamp_s, displaced, scattered, offset_m))
+        self._recent.append(_Verdict(seen.stamp_s, displaced, scattered, offset_m, by_motion))
+        self._given_up.note(seen.stamp_s, self._shown_by_motion(seen.stamp_s), displaced, offset_m)
         return not displaced or self._scatters()
+
+    def _shown_by_motion(self, now_s: float) -> bool:
+        """Evidence of a displaced bundle; not by the filter's word alone, which the bundle may have to correct."""
+        displaced = self._displaced_offsets(now_s)
+        by_motion = sum(v.by_motion and not v.scattered for v in self._recent)
+        return bool(displaced) and by_motion >= max(DISPLACED_RUN, len(displaced) / 2)
+
+    def _displaced_offsets(self, now_s: float) -> list[float]:
+        """How far the observations of the last `WINDOW_S` are displaced [m], where these are evidence; else none."""
+        recent = self._recent
+        while recent and recent[0].stamp_s < now_s - WINDOW_S:
+            recent.popleft()
+        offsets = [v.offset_m for v in recent if v.displaced and not v.scattered]
+        share = self._run >= DISPLACED_RUN or len(offsets) > DISPLACED_SHARE * len(recent)
+        return offsets if len(offsets) >= DISPLACED_RUN and share and not self._scatters() else []
 
     def _scatters(self) -> bool:
         """True while the displaced observations are noise: the filter's own tests are made for it."""
@@ -625,20 +650,13 @@ class PlaceWitness:
 
     def report(self, now_s: float) -> BundleWitness:
         """The evidence of this moment."""
-        recent = self._recent
-        while recent and recent[0].stamp_s < now_s - WINDOW_S:
-            recent.popleft()
-        offsets = [v.offset_m for v in recent if v.displaced and not v.scattered]
+        displaced = self._displaced_offsets(now_s)
         lasts = (
             self._run >= MOVING_RUN
             and self._place is not None
             and self._place.last.stamp_s - self._run_since_s >= MOVING_S
         )
-        moving = self._moving and lasts and bool(offsets)
-        enough = len(offsets) >= DISPLACED_RUN and (
-            self._run >= DISPLACED_RUN or len(offsets) > DISPLACED_SHARE * len(recent)
-        )
-        displaced = enough and not self._scatters()
+        moving = self._moving and lasts and any(v.displaced and not v.scattered for v in self._recent)
         size_error, size_std = self._size.estimate()
         gnss_m, gnss_max_m = self._gnss_offset(now_s)
         height_m, height_max_m = self._height.offset_m(now_s)
@@ -646,7 +664,7 @@ class PlaceWitness:
             gnss_m, gnss_max_m = height_m, height_max_m
         in_sight = self._place is not None and now_s - self._place.agreed_s < HIDDEN_S
         return BundleWitness(
-            displaced_m=median(offsets) if displaced and not self._moving else 0.0,  # the other row is about a motion
+            displaced_m=median(displaced) if displaced and not self._moving else 0.0,  # the other row is about a motion
             moving_m_s=max(self._speed_m_s if moving else 0.0, self._setting_off.speed_m_s(now_s)),
             gnss_offset_m=gnss_m,
             gnss_offset_max_m=gnss_max_m,
@@ -654,6 +672,8 @@ class PlaceWitness:
             size_error=size_error,
             size_error_std=size_std,
             range_gain=self._gain.lower_bound if in_sight else nan,
+            satellites_refused=self._jump.size_m > RECEIVER_APART_M,
+            given_up=self._given_up.active,
         )
 
     def _gnss_offset(self, now_s: float) -> tuple[float, float]:

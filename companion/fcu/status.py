@@ -58,6 +58,7 @@ RANGE_INVALID = 1  # signal quality [%]; 0: not known
 RANGE_SENSORS_MAX = 8  # PX4 has four: another number is not one of them
 ALTITUDES = 5  # the median of so many is the ground's altitude: a jump of one message does not count
 _RC = common.MAV_SYS_STATUS_SENSOR_RC_RECEIVER
+_POSITION = common.MAV_SYS_STATUS_SENSOR_XY_POSITION_CONTROL
 OTHER_BEATS = 3
 RC_CHANNELS_MAX = 18  # fields of RC_CHANNELS
 # MAV_SYS_STATUS_SENSOR as text, for a refusal of PX4; PX4 sends its own texts to ground stations only
@@ -108,6 +109,7 @@ class VehicleStatus:
         self._rc_healthy = True
         self._system_s = _NEVER
         self._unhealthy = 0
+        self._checks_position = False
         self._ready = False
         self._gnss_fix = 0
         self._gnss_s = _NEVER
@@ -200,6 +202,7 @@ class VehicleStatus:
         self._rc_healthy = not watched or bool(m.onboard_control_sensors_health & _RC)
         self._system_s = now_s
         self._unhealthy = m.onboard_control_sensors_enabled & ~m.onboard_control_sensors_health
+        self._checks_position = bool(m.onboard_control_sensors_enabled & _POSITION)
         # PX4 never sets this bit in present or enabled: in health it reports whether it could arm in its present mode
         self._ready = bool(m.onboard_control_sensors_health & common.MAV_SYS_STATUS_PREARM_CHECK)
         voltage = m.voltage_battery
@@ -313,6 +316,14 @@ class VehicleStatus:
         """Whether PX4's own checks permit arming in its present mode; None without a recent report."""
         return self._ready if now_s - self._system_s <= SYSTEM_AGE_S else None
 
+    def position_ok(self, now_s: float) -> bool | None:
+        """Whether PX4's own check of its horizontal position passes; None: it reports none, or none recently.
+
+        LOCAL_POSITION_NED comes without a valid position, too.
+        """
+        recent = self._checks_position and now_s - self._system_s <= SYSTEM_AGE_S
+        return not self._unhealthy & _POSITION if recent else None
+
     def message(self, now_s: float, connected: bool) -> FcuStatus:
         """The status at `now_s`; old content counts as unknown. The fields of the link are left empty."""
         battery = self.batteries.lowest(now_s)
@@ -341,6 +352,7 @@ class VehicleStatus:
             position_resets=self._resets if now_s - self._resets_s <= ODOMETRY_AGE_S else None,
             position_resets_s=self._resets_s if now_s - self._resets_s <= ODOMETRY_AGE_S else math.nan,
             cells_v=battery.cells_v,
+            position_ok=self.position_ok(now_s),
             clipping_hz=self._clipping_hz if now_s - self._clips[1] <= CLIPS_AGE_S else math.nan,
             range_m=self.range_m(now_s),
             **self._receiver(now_s),

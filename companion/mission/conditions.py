@@ -193,7 +193,15 @@ def no_control_own_takeoff(mission: MissionContext, now_s: float) -> Found:
 
 
 def no_control_pilots_flight(mission: MissionContext, now_s: float) -> Found:
-    return mission.plan.start != "auto" and _no_control(mission, now_s)
+    return mission.plan.start != "auto" and (_no_position(mission, now_s) or _no_control(mission, now_s))
+
+
+def _no_position(mission: MissionContext, now_s: float) -> str:
+    """The pilot still flies: an aircraft without a position would be taken over and turned home at once."""
+    if mission.commands.asked(CommandAction.OFFBOARD):
+        return ""  # from here on the safety table judges
+    late = mission.flight.phase_time_s(now_s) > CONTROL_READY_TIMEOUT_S
+    return mission.inputs.position_doubt(now_s) if late else mission.inputs.position_lost(now_s)
 
 
 def _no_control(mission: MissionContext, now_s: float) -> str:

@@ -180,8 +180,19 @@ def _enter_land(mission: MissionContext, left: Phase, now_s: float) -> None:
         mission.inputs.expect_modes(FcuMode.OFFBOARD)
         mission.flight.sinks = True
         _sink(mission, now_s)
-        return
-    request_land(mission, left in ph.CONTROLLING, now_s)
+    elif left in ph.CONTROLLING and _may_wait(mission, now_s):
+        mission.inputs.expect_modes(FcuMode.OFFBOARD)
+        mission.flight.waits = True
+        _stay(mission, now_s)
+    else:
+        request_land(mission, left in ph.CONTROLLING, now_s)
+
+
+def _may_wait(mission: MissionContext, now_s: float) -> bool:
+    """PX4 has no position, and this stack is in control: PX4 has one again a second after it has reset to the satellites."""
+    inputs = mission.inputs
+    known = inputs.state_age_s(now_s) <= mission.vehicle.safety.state_age_s and not inputs.setpoints_lost(now_s)
+    return known and inputs.mode == FcuMode.OFFBOARD and inputs.px4_without_position()
 
 
 def _can_sink(mission: MissionContext, left: Phase, now_s: float) -> bool:
@@ -192,7 +203,8 @@ def _can_sink(mission: MissionContext, left: Phase, now_s: float) -> bool:
     inputs, flight = mission.inputs, mission.flight
     known = inputs.state_age_s(now_s) <= mission.vehicle.safety.state_age_s and not inputs.setpoints_lost(now_s)
     descended = flight.descended and left == Phase.RETURN and mission.safety.demand is None  # it is as good as down
-    without_position = inputs.gnss_lost(now_s) or (not mission.plan.satellites and not descended)
+    lost = inputs.gnss_lost(now_s) or inputs.px4_without_position() or inputs.px4_refuses_satellites(now_s)
+    without_position = lost or (not mission.plan.satellites and not descended)
     return known and without_position and may_sink(mission)
 
 
@@ -223,14 +235,22 @@ def request_land(mission: MissionContext, in_control: bool, now_s: float) -> Non
     mission.flight.sinks = False
     mission.inputs.expect_modes(FcuMode.AUTO_LAND)
     mission.flight.land_attempts = 1
+    if in_control:
+        _stay(mission, now_s)
+    else:
+        mission.references.stop()
+    mission.request(CommandAction.LAND, now_s)
+
+
+def _stay(mission: MissionContext, now_s: float) -> None:
+    """At the reference until PX4 has taken over; where this stack's estimate is in doubt, braked by PX4's velocity."""
     mission.flight.brakes = mission.safety.estimate_doubted()
     here = _reference_point(mission, now_s)
-    if mission.references.current is None or not in_control or here is None:
+    if mission.references.current is None or here is None:
         mission.references.stop()
     elif not brake(mission, now_s):
-        point, yaw_rad = here  # stay there until PX4 has taken over
+        point, yaw_rad = here
         mission.refer(WORLD, Hold(p=point, yaw_rad=yaw_rad), now_s)
-    mission.request(CommandAction.LAND, now_s)
 
 
 def brake(mission: MissionContext, now_s: float) -> bool:

@@ -61,6 +61,7 @@ class FlightState:
     return_path: list[tuple[Vec3, float]] | None = None  # points in the world and headings that are still to be flown
     descended: bool = False  # by this stack, to just above the take-off point
     sinks: bool = False  # by this stack, without a position, until PX4 lands the last decimetres
+    waits: bool = False  # in control, until PX4 has a position again and can be asked to land
     brakes: bool = False  # by the flight controller's velocity, until PX4 lands: this stack's estimate is in doubt
     land_attempts: int = 0
     switch_used_s: float | None = None  # the movement of the mission switch that was last acted on

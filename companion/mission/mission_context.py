@@ -103,6 +103,9 @@ class MissionContext:
         )
         if self.inputs.resets() > 0 and self.plan.satellites:  # else the handover takes the place again
             return "; ".join(filter(None, ("estimator was reset since the take-off point was taken", found)))
+        if self.plan.start != "auto" and not found and (doubt := self.inputs.position_doubt(now_s)):
+            # A message alone is not enough: without a settled fix PX4 dead-reckons, and the independent guard has no value.
+            return f"position: {doubt}"
         return found
 
 

@@ -36,7 +36,7 @@ from companion.mission.inspection_progress import Sight
 from companion.mission.inspection_route import Nearest
 from companion.mission.modes import MANUAL_MODES
 from companion.mission.plan import Plan, leaves_limits
-from companion.mission.raw_guard import RawGuard
+from companion.mission.raw_guard import POSITION_AGE_S, RawGuard
 from companion.mission.rc_switch import SwitchReader
 from companion.mission.snapshot import SafetySnapshot
 from companion.mission.tilt_error import TiltErrorTrend, tilt_error
@@ -97,7 +97,7 @@ class MissionInputs:
         self._resets_at_home = 0
         self._linked_s = -math.inf
         self._guarded_s = math.inf  # when the independent guard last had a value
-        self._rc_s = self._gnss_s = -math.inf
+        self._rc_s = self._gnss_s = self._followed_s = -math.inf
         self._sending_s = -math.inf
         self._fallback_since_s: float | None = None
         self._expected_modes: set[FcuMode] = set()
@@ -125,6 +125,8 @@ class MissionInputs:
             self._rc_s = status.stamp_s
         if status.gnss_ok:
             self._gnss_s = status.stamp_s
+            if not self.px4_refuses_satellites(now_s):
+                self._followed_s = status.stamp_s
         if self.switch is not None:
             self.switch.read(status, now_s)
 
@@ -235,6 +237,16 @@ class MissionInputs:
         """There is no fix: it was lost, or the flight is one without satellites."""
         return not self.plan.satellites or self.gnss_lost(now_s)
 
+    def px4_without_position(self) -> bool:
+        """PX4 reports that it has no position, in a flight in which it had one: it can land level only, with the wind."""
+        return self.plan.satellites and self.status is not None and self.status.position_ok is False
+
+    def px4_refuses_satellites(self, now_s: float) -> bool:
+        """PX4's position does not follow the receiver: it dead-reckons, and has no position after some seconds."""
+        estimator = self.latest.fresh(EstimatorStatus, now_s)
+        witness = None if estimator is None else estimator.witness
+        return self.plan.satellites and witness is not None and witness.satellites_refused
+
     def bundle_seen(self, now_s: float) -> bool:
         """The plan's bundle was observed within the last `SEEN_S`; an older observation does not count.
 
@@ -263,6 +275,25 @@ class MissionInputs:
             if control.active != ControlSource.IDLE and all(map(math.isfinite, point)):
                 return control.reference_p_W, control.reference_yaw_rad
         return self.aircraft_point()
+
+    def position_lost(self, now_s: float) -> str:
+        """Why the flight controller gives no position in a flight with satellites, by the times of the monitors; "" else."""
+        if not self.plan.satellites:
+            return ""
+        age_s = self.raw.position_age_s(now_s)
+        if age_s > POSITION_AGE_S:
+            return f"no position from the flight controller ({age_s:.1f} s)"
+        return self.raw.missing(now_s)
+
+    def position_doubt(self, now_s: float) -> str:
+        """The same, for a check of a start: also when the newest message alone is missing or has no fix."""
+        if not self.plan.satellites:
+            return ""
+        if self.latest.fresh(FcuPosition, now_s) is None:
+            return "no position from the flight controller"
+        if self.status is not None and not self.status.gnss_ok:
+            return "no position fix"
+        return self.position_lost(now_s)
 
     def aircraft_point(self) -> tuple[Vec3, float] | None:
         return None if self.state is None else (self.state.p_W, rpy_from_quat(self.state.q_WB)[2])
@@ -521,6 +552,7 @@ class MissionInputs:
             switched_off=self.switch is not None and self.switch.on is False,
             gnss_expected=self._gnss_expected,
             gnss_age_s=now_s - self._gnss_s,
+            gnss_followed_age_s=now_s - self._followed_s,
             attitude=self.latest.fresh(FcuAttitude, now_s),
             sent=self.latest.fresh(SentSetpoint, now_s),
             host=self.latest.fresh(HostStatus, now_s),
@@ -554,4 +586,5 @@ class MissionInputs:
             way_home_m=self.way_home_m(),
             paused_phase=paused_phase if phase == Phase.PAUSE else None,
             ground_age_s=self._ground_age_s(now_s),
+            px4_without_position=self.px4_without_position(),
         )

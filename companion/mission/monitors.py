@@ -76,6 +76,8 @@ HELD_BY = {
     True: (Sensor.MARKER, Sensor.VELOCITY, Sensor.ATTITUDE),
     False: (Sensor.POSITION, Sensor.VELOCITY, Sensor.ATTITUDE),
 }
+# Of the estimate by the inertial measurements alone, which lasts for about 8 s; this stack sinks to the ground within three.
+UNAIDED_S = 4.0
 RUNAWAYS = 3.0  # once may be an outlier; a state that runs away again and again explains an error that stays
 GNSS_JUMP_M = 3.5  # multipath moves a position by up to 3 m
 SIZE_ERROR = 0.08  # more than twice the error of a good print, beyond the uncertainty of its measurement
@@ -181,6 +183,12 @@ def _gnss_age(at_bundle: bool) -> Value:
     return value
 
 
+def _gnss_age_without_imu(s: SafetySnapshot) -> float | None:
+    """Age of the GNSS fix [s] at the bundle; 0 while the filter uses the inertial measurements."""
+    age_s = _gnss_age(True)(s)
+    return age_s if age_s is None or (s.imu is not None and s.imu.fault is not None) else 0.0
+
+
 def _alone_age(s: SafetySnapshot) -> float | None:
     """Age of the bundle [s] where it is all that gives a position; not in the last part of a landing, which it leaves."""
     return None if s.plan.satellites or s.descending else s.marker_age_s
@@ -189,6 +197,14 @@ def _alone_age(s: SafetySnapshot) -> float | None:
 def _both_age(s: SafetySnapshot) -> float | None:
     near = s.at_bundle or s.phase == Phase.RETREAT
     return min(s.gnss_age_s, s.marker_age_s) if s.gnss_expected and near else None
+
+
+def _unaided(s: SafetySnapshot) -> float | None:
+    """How long nothing has shown the horizontal position [s]; fixes that PX4 refused before they were lost do not count."""
+    if not s.gnss_expected:
+        return None
+    lost = s.gnss_age_s > raw_guard.GNSS_AGE_S
+    return min(s.gnss_followed_age_s if lost else s.gnss_age_s, s.marker_age_s)
 
 
 def _nis(s: SafetySnapshot, at_bundle: bool) -> dict[Sensor, float]:
@@ -520,8 +536,9 @@ NEAR = (*ph.AT_BUNDLE, *ph.ON_TRAJECTORY, Phase.INSPECT, Phase.PAUSE)
 BATTERY_VOLTAGE = "battery voltage"  # in `FcuStatus.implausible`; it has a monitor of its own
 TOUCHDOWN = "touchdown"  # while this monitor is active, the mission does not ask for disarming
 GNSS_LOST, BOTH_LOST, BUNDLE_LOST, BATTERY_CRITICAL = "gnss_lost", "both_lost", "bundle_lost", "battery_critical"
+UNAIDED = "unaided"
 # A landing that these demand is no doubt in this stack's own estimate: it may sink by it
-ESTIMATE_GOOD = (GNSS_LOST, BOTH_LOST, BUNDLE_LOST, BATTERY_CRITICAL)
+ESTIMATE_GOOD = (GNSS_LOST, BOTH_LOST, UNAIDED, BUNDLE_LOST, BATTERY_CRITICAL)
 CONTROL_ERROR = "control_error"  # the name of the monitor whose hold begins at the aircraft, not at the reference
 
 MONITORS: tuple[Monitor, ...] = (
@@ -582,6 +599,8 @@ MONITORS: tuple[Monitor, ...] = (
     Monitor("bundle_displaced", "bundle is not where it was", "m", CRITICAL, (*ph.WORKING, Phase.PAUSE),
         _witness(lambda w: w.displaced_m), lambda v, p: 0.0, escalation=(HOLD, RETREAT), escalation_s=2.0,
         advice="be ready to take over", alone=False),
+    Monitor("bundle_given_up", "bundle stands elsewhere, it is not used", "", WARNING, (Phase.RETURN,),
+        _witness(lambda w: float(w.given_up)), lambda v, p: 0.5, escalation=(WARN,), advice="be ready to take over", alone=False),
     Monitor("bundle_twice", "two bundles of the same name in view", "images", CRITICAL, (*ph.WORKING, Phase.PAUSE),
         lambda s: float(s.copies), lambda v, p: 1.0, escalation=(HOLD, RETREAT), escalation_s=3.0,
         advice="remove the copy"),
@@ -619,12 +638,24 @@ MONITORS: tuple[Monitor, ...] = (
     Monitor("gnss_lost_at_bundle", "no GNSS fix, position from the bundle alone", "s", WARNING, NEAR,
         _gnss_age(True), lambda v, p: v.safety.gnss_lost_s, hysteresis=0.5,
         escalation=(WARN,), advice="be ready to take over", alone=False),
+    # every second that this lasts, nothing but this stack keeps the aircraft from the structure: PX4 alone has no position
+    Monitor("gnss_lost_too_long", "no GNSS fix for too long", "s", WARNING, NEAR,
+        _gnss_age(True), lambda v, p: v.safety.gnss_lost_work_s, hysteresis=0.5,
+        escalation=(RETURN,), advice="be ready to take over", alone=False),
+    # the bundle alone is left: the aircraft is home before that is lost, too
+    Monitor("gnss_and_imu_lost", "no GNSS fix, inertial measurements are not used", "s", CRITICAL, NEAR,
+        _gnss_age_without_imu, lambda v, p: v.safety.gnss_lost_s, hysteresis=0.5, after_s=1.0,
+        escalation=(RETURN,), advice="be ready to take over", alone=False),
     Monitor(GNSS_LOST, "no GNSS fix", "s", CRITICAL, (*ph.WORKING, Phase.PAUSE, Phase.RETURN, Phase.LAND),
         _own_estimate(_gnss_age(False)), lambda v, p: v.safety.gnss_lost_s, hysteresis=0.5,
         escalation=(HOLD, LAND, STOP_STREAMING), escalation_s=2.0, advice="be ready to take over", alone=False),
     Monitor(BOTH_LOST, "no GNSS fix and bundle not seen", "s", CRITICAL, (*NEAR, Phase.RETREAT),
         _both_age, lambda v, p: v.safety.both_lost_s, hysteresis=0.5,
         escalation=(RETREAT, LAND, STOP_STREAMING), escalation_s=4.0, advice="be ready to take over", alone=False),
+    # whatever holds and retreats are under way: there is just the time left to sink by the inertial measurements
+    Monitor(UNAIDED, "nothing gives a position any more", "s", CRITICAL, ph.CONTROLLING,
+        _unaided, lambda v, p: v.safety.both_lost_s + UNAIDED_S, hysteresis=0.5,
+        escalation=(LAND, STOP_STREAMING), escalation_s=4.0, advice="be ready to take over", alone=False),
     # whether the aircraft follows the controller
     Monitor(CONTROL_ERROR, "too far from the reference", "m", CRITICAL, OFFBOARD_OR_LAND,
         _own_estimate(_control_error), lambda v, p: v.safety.control_error_m, hysteresis=0.3, after_s=0.5,

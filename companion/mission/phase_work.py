@@ -23,6 +23,8 @@ TOUCHDOWN_DISARM_S = 5.0  # PX4 disarms by itself 2 s after landing; if it does 
 HOLD_SETTLES_S = 2.5  # the answer to a request and the heartbeat after it
 STAYED_S = 10.0  # PX4 leaves offboard by itself within COM_OF_LOSS_T; a later offboard is deliberate
 FLIES = "PX4 follows the other sender in offboard again, Hold is not requested any more"
+# In doubt, for PX4's position; then the safety table would end the stream, and without setpoints nothing lands.
+LAND_WAITS_S = 1.5
 STATE_FRESH_S = 0.15  # before the safety table ends the stream for a stale state, PX4 is asked to land
 
 
@@ -52,6 +54,8 @@ def _enter_offboard(mission: MissionContext, now_s: float) -> None:
         mission.refer(WORLD, come_to_rest(state, mission.vehicle, now_s), now_s)
     sending = not inputs.setpoints_lost(now_s) and inputs.control(now_s) is not None
     if mission.flight.lasts(Timer.SENDING, sending, STREAM_BEFORE_OFFBOARD_S, now_s):
+        if mission.plan.start != "auto" and inputs.position_doubt(now_s):
+            return  # the check of the start once more: the pilot keeps an aircraft that may have lost its position
         inputs.expect_also(FcuMode.OFFBOARD)
         mission.request(CommandAction.OFFBOARD, now_s)
 
@@ -98,6 +102,15 @@ def _return(mission: MissionContext, now_s: float) -> None:
 
 def _land(mission: MissionContext, now_s: float) -> None:
     inputs, flight = mission.inputs, mission.flight
+    if flight.waits:
+        known = inputs.state_age_s(now_s) <= STATE_FRESH_S and inputs.mode == FcuMode.OFFBOARD
+        over = not inputs.px4_without_position() or flight.phase_time_s(now_s) > LAND_WAITS_S
+        if over or not known or inputs.silent(now_s):
+            flight.waits = False
+            request_land(mission, inputs.mode == FcuMode.OFFBOARD, now_s)
+        else:
+            brake(mission, now_s)
+        return
     if flight.sinks:
         known = inputs.state_age_s(now_s) <= STATE_FRESH_S
         down = mission.move_finished(now_s) or inputs.landed or inputs.touched(now_s) or move_too_long(mission, now_s)

@@ -323,7 +323,7 @@ class RawGuard:
         if not differences or not self._trusted(now_s):
             return None
         part = min(1.0, (differences[-1][0] - differences[0][0]) / DIFFERENCE_S) / len(differences)
-        mean = [part * sum(difference[i] for _, difference in differences) for i in range(3)]
+        mean = [part * sum(axis) for axis in zip(*(difference for _, difference in differences), strict=True)]
         measured = [m for m in mean if not math.isnan(m)]
         return math.hypot(*measured) if measured else None
 

@@ -39,6 +39,7 @@ ACTION_TEXTS = {
     SafetyAction.STOP_STREAMING: "setpoints stopped, PX4 has control, take over by RC",
     SafetyAction.RELINQUISH: "setpoints stopped",
 }
+STOP_WITHOUT_POSITION = "setpoints stopped, PX4 keeps the height only and the wind moves the aircraft: fly it at once"
 NEXT_TEXTS = {
     SafetyAction.RETREAT: "backing away if it lasts",
     SafetyAction.RETURN: "returning if it lasts",
@@ -111,12 +112,14 @@ class SafetyMonitor:
         self.monitors = monitors = monitors or monitors_for(plan)
         self.severity = {monitor.name: monitor.severity for monitor in monitors}
         self.limits = {monitor.name: monitor.limit(vehicle, plan) for monitor in monitors}
+        self._watched = {phase: tuple(m for m in monitors if phase in m.phases) for phase in Phase}
         self.reset()
 
     def reset(self) -> None:
         """Forget everything; for a deliberate new start."""
         self._states = {monitor.name: _MonitorState() for monitor in self.monitors}
         self.demand: Demand | None = None
+        self._phase: Phase | None = None  # of the last evaluation
         self._acted_s = -math.inf  # when the action last changed
         self._leaving = False  # a retreat or return was demanded; the mission proper has ended
 
@@ -136,7 +139,10 @@ class SafetyMonitor:
 
     def update(self, snapshot: SafetySnapshot) -> list[SafetyEvent]:
         """Evaluate all monitors; returns an event for each that became active, escalated or cleared."""
-        changes = [change for monitor in self.monitors if (change := self._evaluate(monitor, snapshot)) is not None]
+        # The monitors that a phase does not watch end with its first evaluation; in the next ones they have no value.
+        monitors = self._watched[snapshot.phase] if snapshot.phase == self._phase else self.monitors
+        self._phase = snapshot.phase
+        changes = [change for monitor in monitors if (change := self._evaluate(monitor, snapshot)) is not None]
         self._decide(snapshot)
         return [self._event(change, snapshot) for change in changes]
 
@@ -221,17 +227,19 @@ class SafetyMonitor:
         inside = ", ".join(filter(None, (state.detail, numbers)))
         return f"{monitor.text} ({inside})" if inside else monitor.text
 
-    def _response(self, monitor: Monitor, state: _MonitorState, phase: Phase, px4_lands: bool) -> str:
+    def _response(self, monitor: Monitor, state: _MonitorState, s: SafetySnapshot) -> str:
         """What the stack does, what follows if it does not help, and what the crew can do."""
         action, following = monitor.escalation[state.level], monitor.escalation[state.level + 1 : state.level + 2]
-        under_way = -1 if _halts_return(monitor, action) else self._under_way(phase)
+        under_way = -1 if _halts_return(monitor, action) else self._under_way(s.phase)
         stronger = self.demand is not None and ACTIONS.index(self.demand.action) > ACTIONS.index(action)
         words = []
         if ACTIONS.index(action) <= under_way:
-            words.append(CONTINUES[phase])
+            words.append(CONTINUES[s.phase])
+        elif action == SafetyAction.STOP_STREAMING and s.px4_without_position:
+            words.append(STOP_WITHOUT_POSITION)
         elif not stronger or action == SafetyAction.WARN:
             words.append(ACTION_TEXTS[action])
-        if not px4_lands:
+        if not _px4_lands(s):
             words += [NEXT_TEXTS[a] for a in following if ACTIONS.index(a) > under_way and not stronger]
         advice = monitor.advice if action != SafetyAction.STOP_STREAMING else ""
         return "; ".join(filter(None, (", ".join(words), advice)))
@@ -239,9 +247,7 @@ class SafetyMonitor:
     def _event(self, change: _Change, s: SafetySnapshot) -> SafetyEvent:
         monitor, state, note = change
         if state.active:
-            text = "; ".join(
-                filter(None, (self._text(monitor, state), self._response(monitor, state, s.phase, _px4_lands(s))))
-            )
+            text = "; ".join(filter(None, (self._text(monitor, state), self._response(monitor, state, s))))
         else:
             text = f"{monitor.text}: {note}"
         return SafetyEvent(

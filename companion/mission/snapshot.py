@@ -47,6 +47,7 @@ class SafetySnapshot:
     switched_off: bool  # the mission switch was turned off
     gnss_expected: bool = False  # there was a fix at the start
     gnss_age_s: float = math.inf  # since the last fix
+    gnss_followed_age_s: float = math.inf  # since the last fix that the flight controller did not refuse
     attitude: FcuAttitude | None = None  # None when it is too old
     sent: SentSetpoint | None = None  # likewise
     host: HostStatus | None = None  # likewise
@@ -90,6 +91,7 @@ class SafetySnapshot:
     way_home_m: float | None = None  # to the end of the return; None: not known
     paused_phase: Phase | None = None  # in PAUSE: the phase that it interrupted
     ground_age_s: float | None = None  # since a ground station was last heard; None: there was none at the start
+    px4_without_position: bool = False  # in a flight in which it had one
     descending: bool = False  # by this stack, over the place where it lands
 
     def from_home(self) -> Vec3 | None:

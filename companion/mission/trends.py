@@ -41,7 +41,8 @@ class InnovationTrend:
     def take(self, status: EstimatorStatus) -> None:
         for innovation in status.innovations:
             window = self._windows.setdefault((innovation.sensor, innovation.bundle), deque())
-            window.append((status.stamp_s, innovation.nis / max(innovation.dof, 1)))
+            value = innovation.nis / max(innovation.dof, 1)
+            window.append((status.stamp_s, value if value == value else math.inf))
 
     def medians(self, now_s: float) -> dict[Sensor, float]:
         """By sensor; without sensors of too few updates in the last `WINDOW_S`. NaN counts as inf."""
@@ -52,7 +53,7 @@ class InnovationTrend:
                 window.popleft()
             if len(window) < MIN_INNOVATIONS:
                 continue
-            found = median(value if value == value else math.inf for _, value in window)
+            found = median([value for _, value in window])
             if bundle:
                 further[sensor] = min(found, further.get(sensor, math.inf))
             else:
@@ -152,8 +153,8 @@ class TiltTrend:
         samples = self._samples
         if not samples or samples[-1][0] - samples[0][0] < TREND_MIN_S:
             return None
-        count = len(samples)
-        east, north = (sum(sample[i] for sample in samples) / count for i in (1, 2))
+        _, easts, norths = zip(*samples, strict=True)
+        east, north = sum(easts) / len(samples), sum(norths) / len(samples)
         return math.hypot(east, north) / self._most
 
 
@@ -183,5 +184,6 @@ class WindTrend:
         samples = self._samples
         if not samples or samples[-1][0] - samples[0][0] < WIND_MIN_S:
             return None
-        east, north, up = (math.fsum(d[i] for _, d in samples) / len(samples) for i in range(3))
+        axes = zip(*(d for _, d in samples), strict=True)
+        east, north, up = (math.fsum(axis) / len(samples) for axis in axes)
         return math.sin(math.atan2(math.hypot(east, north), GRAVITY_M_S2 - up)) / self._most

@@ -105,6 +105,8 @@ class RecorderNode(Node):
             return  # without a connection the last known state stays
         self._flying = status.armed
         if status.armed:
+            if not self._was_armed and self._retention is not None:
+                self._writer.mark_flown()
             self._was_armed, self._disarmed_s = True, None
         elif self._disarmed_s is None:
             self._disarmed_s = now_s

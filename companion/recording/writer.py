@@ -9,6 +9,7 @@ log that is deleted while it is written begins again.
 
 import contextlib
 import datetime
+import fcntl
 import math
 import os
 from pathlib import Path
@@ -29,6 +30,7 @@ SPOOL_MAX_BYTES = 16_000_000  # minutes of flight, for a disk that comes back
 CHUNK_BYTES = 4_000_000  # larger than any flush interval fills, so a chunk ends when `flush` says so
 COPY_PERIOD_S = 5.0
 ARRIVAL_UNIT_NS = 1000
+FLOWN_SUFFIX = ".flown"  # of the empty file beside the log of a flight in which the aircraft was armed
 METADATA = "flight"  # name of the metadata record
 
 
@@ -50,12 +52,22 @@ def software_facts() -> dict[str, str]:
 
 
 class Spool:
-    """The file object under the MCAP writer: buffers all bytes, writes on `drain`, keeps what the disk refused."""
+    """The file object under the MCAP writer: buffers all bytes, writes on `drain`, keeps what the disk refused.
+
+    The file is locked (flock(2)) while it is open, so that no other process takes it for a finished log.
+    """
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        self._locked = False
+        self._lock()
         self._waiting = bytearray()
         self._count = 0
+
+    def _lock(self) -> None:
+        with contextlib.suppress(OSError):  # a process that looks for the lock holds it for a moment
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._locked = True
 
     def write(self, data: bytes) -> int:
         self._waiting += data
@@ -70,6 +82,8 @@ class Spool:
 
     def drain(self) -> None:
         """Hand all waiting bytes to the operating system; raises OSError, keeping what is left."""
+        if not self._locked:
+            self._lock()
         while self._waiting:
             written = os.write(self._fd, self._waiting)
             del self._waiting[:written]
@@ -236,6 +250,13 @@ class LogWriter:
             self._spool.drain()
         except OSError as error:
             self.note_error(f"{self.path}: {error.strerror or error}")
+
+    def mark_flown(self) -> None:
+        """Leave an empty file beside the log: in this flight the aircraft was armed."""
+        try:
+            self.path.with_suffix(FLOWN_SUFFIX).touch()
+        except OSError as error:
+            self.note_error(f"{self.path.with_suffix(FLOWN_SUFFIX)}: {error.strerror or error}")
 
     def note_error(self, text: str) -> None:
         """Count an error of this log and remember its text."""

@@ -44,6 +44,7 @@ WATCHED: tuple[TopicName, ...] = (
 )  # fmt: skip
 FAILED_PAUSE_S = 0.1  # after a fault of the supervision that may come again at once
 FAULTS_SHOWN = 5
+RESTORE_PERIOD_S = 0.5  # as the other processes do, with their health
 AFTER_END_S = 1.0  # time for the recorder to write the end of the flight
 HANDED_OVER = (Phase.PILOT, Phase.PX4_HOLD)  # phases in which this stack does not fly
 HANDED_OVER_END_S = 10.0
@@ -98,7 +99,7 @@ def fly(
     with EndRequests() as requests:
         display = Display()
         try:
-            with flight_bus(link_url(context)) as bus_folder:
+            with flight_bus(link_url(context)) as (bus_folder, hold):
                 folder = new_flight_folder(out, mission)
                 log_file = (folder / "flight.mcap").resolve()
                 context = replace(context, bus_folder=bus_folder, log_file=log_file)
@@ -109,7 +110,7 @@ def fly(
                         commands[name] = python("companion.runtime.processes", name, *arguments(context))
                     manager = Manager(commands, folder / "processes")
                     try:
-                        bus = ZmqBus(bus_folder, MANAGER, WATCHED)
+                        bus = ZmqBus(bus_folder, MANAGER, WATCHED, hold)
                         ending = _supervise(manager, bus, display, requests, timeout_s, handed_over_end_s)
                     finally:
                         manager.stop()
@@ -125,13 +126,13 @@ def fly(
 
 
 @contextlib.contextmanager
-def flight_bus(link: str) -> Iterator[Path]:
-    """A bus folder for one flight on a link, held while it lasts; folders that killed flights left are removed."""
+def flight_bus(link: str) -> Iterator[tuple[Path, Hold]]:
+    """A bus folder for one flight on a link, and who holds it while it lasts; folders that killed flights left are removed."""
     remove_left_behind(temporary_folder())
     folder = Path(tempfile.mkdtemp(prefix=FLIGHT_BUS_PREFIX))
     try:
-        with Hold(folder, MANAGER, link):
-            yield folder
+        with Hold(folder, MANAGER, link) as hold:
+            yield folder, hold
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -173,13 +174,17 @@ def _supervise(
     flies and its log is of use; a simulation ends, because no pilot will land the aircraft.
     """
     watch = Watch(display, monotonic_s(), timeout_s, handed_over_end_s)
-    stops = 0
+    stops, restored_s = 0, monotonic_s()
     try:
         manager.start()
         while not requests.count and not watch.finished:
             try:
                 manager.check()
                 watch.look(bus.receive(0.1), manager.events, monotonic_s())
+                if monotonic_s() - restored_s >= RESTORE_PERIOD_S:
+                    restored_s = monotonic_s()
+                    if said := bus.restore():
+                        watch.note(said)
             except StartRefused:
                 raise
             except Exception as error:  # a fault of the supervision must not end a flight
@@ -234,9 +239,9 @@ class Watch:
             self.finished = True
         self.finished = self.finished or now_s >= self._end_s
 
-    def note(self, error: Exception) -> None:
+    def note(self, fault: Exception | str) -> None:
         """Show a fault of the supervision, each once."""
-        text = f"{type(error).__name__}: {error}"
+        text = fault if isinstance(fault, str) else f"{type(fault).__name__}: {fault}"
         if text not in self._faults and len(self._faults) < FAULTS_SHOWN:
             self._faults.add(text)
             self._display.line("supervision", f": {text}; the flight goes on", "red")

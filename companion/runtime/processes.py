@@ -135,7 +135,7 @@ def _fcu_options(context: Context) -> NodeOptions:
 
 def _recorder_options(context: Context) -> NodeOptions:
     from companion.recording.host import Host
-    from companion.recording.retention import LogLimits, Retention
+    from companion.recording.retention import LogLimits, Retention, next_log_name
     from companion.recording.writer import LogWriter
     from companion.runtime.flight_record import flight_metadata
 
@@ -148,7 +148,7 @@ def _recorder_options(context: Context) -> NodeOptions:
         return NodeOptions(log_writer=LogWriter(name, metadata, start_s=monotonic_s()), read_host=Host(log.parent))
 
     def next_writer() -> LogWriter:
-        path = free_name(log / f"{datetime.now():%Y-%m-%d_%H-%M-%S}.mcap")
+        path = free_name(log / next_log_name(log, datetime.now()))
         return LogWriter(path, metadata, start_s=monotonic_s())
 
     return NodeOptions(
@@ -271,25 +271,26 @@ def run(name: str, context: Context) -> None:
     stop = StopFlag()
     own_folder(context.bus_folder)
     link = context.fcu_url or context.vehicle.fcu.url if spec.name == ProcessName.FCU else ""
-    with Hold(context.bus_folder, spec.name, link):
-        _run(spec, context, stop)
+    with Hold(context.bus_folder, spec.name, link) as hold:
+        _run(spec, context, stop, hold)
 
 
-def _run(spec: ProcessSpec, context: Context, stop: StopFlag) -> None:
+def _run(spec: ProcessSpec, context: Context, stop: StopFlag, hold: Hold) -> None:
     _yield_when_scarce(spec)
     files = fingerprint(context)
     if spec.uses_opencv:
         _one_opencv_thread()
     if spec.name == ProcessName.CAMERA:
-        _run_camera(context, stop, files)
+        _run_camera(context, stop, files, hold)
         return
     if spec.for_inspection and context.plan.inspection is None:
-        _idle(stop)
+        _idle(stop, hold)
         return
     node = build_node(spec.name, context, spec.options(context))
     device = spec.open_device(context) if spec.open_device is not None else None
     own = () if device is None else FROM_DEVICE
-    bus = ZmqBus(context.bus_folder, spec.name, (topic for topic in node.inputs if topic not in own))
+    inputs = (topic for topic in node.inputs if topic not in own)
+    bus = ZmqBus(context.bus_folder, spec.name, inputs, hold)
     settle_memory()
     try:
         run_node(node, bus, lambda: bool(stop), device, Notifier(), silence_s(spec.name, context), files)
@@ -298,12 +299,14 @@ def _run(spec: ProcessSpec, context: Context, stop: StopFlag) -> None:
         bus.close()
 
 
-def _idle(stop: StopFlag) -> None:
+def _idle(stop: StopFlag, hold: Hold) -> None:
     """Be a process that the mission does not need: systemd starts them all."""
     notifier = Notifier()
     notifier.status("nothing to do in this mission")
     while not stop:
         notifier.stepped(monotonic_s())
+        if said := hold.restore():
+            notifier.status(said)
         time.sleep(IDLE_S)
 
 
@@ -322,13 +325,13 @@ def _one_opencv_thread() -> None:
     cv2.setNumThreads(1)
 
 
-def _run_camera(context: Context, stop: StopFlag, files: str) -> None:
+def _run_camera(context: Context, stop: StopFlag, files: str, hold: Hold) -> None:
     from companion.tracking.cameras import open_source
     from companion.tracking.stereo_devices import StereoDeviceSource
 
     camera = context.vehicle.camera
     source = open_source(camera.device, context.vehicle)
-    bus = ZmqBus(context.bus_folder, ProcessName.CAMERA, ())
+    bus = ZmqBus(context.bus_folder, ProcessName.CAMERA, (), hold)
     others = source.take_others if isinstance(source, StereoDeviceSource) else None
     settle_memory()
     try:

@@ -6,9 +6,12 @@ import math
 import numpy as np
 
 from companion.core.arrays import Array
-from companion.core.kernel import short_calls
+from companion.core.kernel import address_of, short_calls
 from companion.core.pose_artifact import require_pose
 from companion.tracking.camera_model import CameraModel
+
+LOWER = np.tri(6, dtype=bool)  # triangles of a (6, 6) matrix, with the diagonal and without it
+BELOW = np.tri(6, k=-1, dtype=bool)
 
 
 class Reprojection:
@@ -31,6 +34,7 @@ class Reprojection:
         distortion = np.zeros(8)
         distortion[: len(camera.distortion)] = camera.distortion
         self._camera = np.concatenate([camera.focal_px, camera.centre_px, [float(camera.fisheye)], distortion])
+        self._camera_address = address_of(self._camera)
 
     def residual(self, R: Array, p: Array, pixels: Array, points: Array) -> tuple[Array, Array]:
         """Projected minus seen corners (2n,) [px] and their Jacobian (2n, 6) by δp and δθ, R ← R exp(δθ).
@@ -40,8 +44,8 @@ class Reprojection:
         pixels, points, pose = _flat(pixels), _flat(points), _pose(R, p)
         n = len(points)
         errors, jacobian = np.empty(2 * n), np.empty((2 * n, 6))
-        arrays = (points, pixels, pose, errors, jacobian)
-        self._residual(self._camera.ctypes.data, n, *(a.ctypes.data for a in arrays))
+        results = address_of(pose), address_of(errors), address_of(jacobian)
+        self._residual(self._camera_address, n, points.ctypes.data, pixels.ctypes.data, *results)
         return errors, jacobian
 
     def project(self, R: Array, p: Array, points: Array) -> Array:
@@ -55,11 +59,9 @@ class Reprojection:
         """
         pixels, points, pose = _flat(pixels), _flat(points), _pose(R, p)
         H = np.empty((6, 6))
-        arrays = (points, pixels, pose)
-        cost = self._information(
-            self._camera.ctypes.data, len(points), *(a.ctypes.data for a in arrays), weight, H.ctypes.data
-        )
-        return np.tril(H) + np.tril(H, -1).T, cost
+        seen = points.ctypes.data, pixels.ctypes.data
+        cost = self._information(self._camera_address, len(points), *seen, address_of(pose), weight, address_of(H))
+        return np.where(LOWER, H, 0.0) + np.where(BELOW, H, 0.0).T, cost
 
     def refine(
         self, R: Array, p: Array, pixels: Array, points: Array, weight: float = 0.0
@@ -69,8 +71,8 @@ class Reprojection:
         weight: of the sizes in the marker file, see acados_gen/pose.c; 0: they are exact.
         """
         pixels, points, pose = _flat(pixels), _flat(points), _pose(R, p)
-        arrays = (points, pixels, pose)
-        cost = self._refine(self._camera.ctypes.data, len(points), *(a.ctypes.data for a in arrays), weight)
+        seen = points.ctypes.data, pixels.ctypes.data
+        cost = self._refine(self._camera_address, len(points), *seen, address_of(pose), weight)
         if math.isnan(cost):
             return None
         return pose[:9].reshape(3, 3), pose[9:], math.sqrt(max(cost, 0.0) / len(points))
@@ -82,4 +84,6 @@ def _flat(array: Array) -> Array:
 
 
 def _pose(R: Array, p: Array) -> Array:
-    return np.concatenate([np.ravel(R), p])
+    pose = np.empty(12)
+    pose[:9].reshape(3, 3)[:], pose[9:] = R, p
+    return pose

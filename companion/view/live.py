@@ -30,6 +30,7 @@ ASLEEP: tuple[TopicName, ...] = (
     "fcu_status",
     "operator_request",
 )
+RESTORE_PERIOD_S = 0.5  # as the processes of the stack
 BACKLOG = 4  # calls of the subscriber in one piece of work
 
 
@@ -41,7 +42,7 @@ class LiveSource:
     def __init__(self, bus: Path, scene: dict[str, Any]) -> None:
         self._folder, self._scene = bus, scene
         self._hold = Hold(bus, ProcessName.VIEW)
-        self._bus = ZmqBus(bus, ProcessName.VIEW, ())
+        self._bus = ZmqBus(bus, ProcessName.VIEW, (), self._hold)
         self.digest = Digest(monotonic_s())
         self._awake = False
         self._subscriber = Subscriber(bus, ASLEEP, ProcessName.VIEW)
@@ -49,6 +50,7 @@ class LiveSource:
         self._image: Image | None = None
         self._jpeg: tuple[int, bytes] | None = None
         self._pictured_s = 0.0
+        self._restored_s = monotonic_s()
 
     def hello(self) -> dict[str, Any]:
         return {"scene": self._scene, "live": True, "base": self.digest.base_s, "windows": 1, "window": 0, "notes": []}
@@ -65,6 +67,9 @@ class LiveSource:
             self._images = Subscriber(self._folder, ("image",), ProcessName.VIEW) if cameras else None
 
     def work(self) -> None:
+        if (now_s := monotonic_s()) - self._restored_s >= RESTORE_PERIOD_S:
+            self._restored_s = now_s
+            self._bus.restore()
         for _ in range(BACKLOG):
             messages = self._subscriber.receive(0.0)
             for message in messages:

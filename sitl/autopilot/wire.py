@@ -15,6 +15,12 @@ STX = 0xFD
 _HEADER = struct.Struct("<BBBBBBBHB")  # STX length incompat compat seq system component id(low 16, high 8)
 
 
+def _crc(data: bytes) -> int:
+    """The checksum of a frame, by the function under pymavlink's object where it has one."""
+    crc: int = common.mcrf4xx(data, 0xFFFF) if common.mcrf4xx is not None else common.x25crc(data).crc
+    return crc
+
+
 class MavResult(IntEnum):
     """MAV_RESULT of an acknowledgement."""
 
@@ -75,9 +81,9 @@ _layouts: dict[str, WireLayout] = {}
 
 def layout(name: str) -> WireLayout:
     """The layout of a message by name; KeyError if the dialect has no such message."""
-    if name not in _layouts:
-        _layouts[name] = WireLayout(_messages[name])
-    return _layouts[name]
+    if (known := _layouts.get(name)) is None:
+        known = _layouts[name] = WireLayout(_messages[name])
+    return known
 
 
 class Writer:
@@ -100,7 +106,7 @@ class Writer:
             STX, len(payload), 0, 0, self._seq, self._system, self._component, message.id & 0xFFFF, message.id >> 16
         )
         self._seq = (self._seq + 1) & 0xFF
-        checksum = common.x25crc(head[1:] + payload + message.extra).crc
+        checksum = _crc(head[1:] + payload + message.extra)
         self._out += head + payload + checksum.to_bytes(2, "little")
 
     def take(self) -> bytes:

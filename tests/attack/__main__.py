@@ -40,7 +40,10 @@ def main() -> int:
     broken = [row for row in rows if row["broken"]]
     for row in broken:
         print(f"{row['world']}:{row['index']} {row['phase']}: {'; '.join(row['broken'])[:200]} | {row['attacks']}")
-    print(f"{len(rows)} attack flights, {len(broken)} broke a promise")
+    left = sum(bool(row.get("left_to_pilot")) for row in rows)
+    print(
+        f"{len(rows)} attack flights, {len(broken)} broke a promise, {left} left to the pilot while PX4 had no position"
+    )
     return 1 if broken else 0
 
 

@@ -56,7 +56,7 @@ def _along(rng: Generator, length: float) -> tuple[float, float, float]:
 def _put_elsewhere(rng: Generator, lasts_s: float) -> tuple[tuple[Fault, ...], Conversation | None, str]:
     """A bundle that stands elsewhere after a time out of sight, while satellites jump as they do near structures."""
     away = _along(rng, rng.uniform(0.5, 3.0))
-    jump = (*(float(v) for v in rng.uniform(-2.1, 2.1, 2)), 0.0)
+    jump = (*(float(v) for v in rng.uniform(-3.0, 3.0, 2)), 0.0)
     hidden_s = float(rng.uniform(0.0, 5.0))
     faults = (
         Fault(at_s=0.0, kind=FaultKind.GNSS_JUMP, duration_s=LASTING_S, value=list(jump)),
@@ -100,7 +100,7 @@ ATTACKS: tuple[Attack, ...] = (
         lambda rng, s: _fault(FaultKind.HEADING_DISTURBED, s, rng.uniform(-1.0, 1.0))),
     Attack("satellites lost", lambda rng, s: _fault(FaultKind.GNSS_LOST, s)),
     Attack("satellites jump",
-        lambda rng, s: _fault(FaultKind.GNSS_JUMP, s, *rng.uniform(-1.5, 1.5, 2), rng.uniform(-0.5, 0.5))),
+        lambda rng, s: _fault(FaultKind.GNSS_JUMP, s, *rng.uniform(-3.0, 3.0, 2), rng.uniform(-0.5, 0.5))),
     # voltages
     Attack("voltage wrong", lambda rng, s: _fault(FaultKind.VOLTAGE_WRONG, s, *_voltages(rng))),
     # the link
@@ -128,15 +128,22 @@ ATTACKS: tuple[Attack, ...] = (
 )  # fmt: skip
 
 
-def draw(rng: Generator, attacks: tuple[Attack, ...] = ATTACKS, within_s: float = 4.0) -> list[Drawn]:
-    """The attacks of one flight: one, sometimes two or three at a time, each beginning within `within_s`."""
+def draw(
+    rng: Generator, attacks: tuple[Attack, ...] = ATTACKS, within_s: float = 4.0, later_s: float = 14.0
+) -> list[Drawn]:
+    """The attacks of one flight: one, sometimes two or three.
+
+    The first begins within `within_s`; the others within it, too, or as often within `later_s`: what PX4 and the filter know by
+    themselves lasts for seconds.
+    """
     count = int(rng.choice([1, 2, 3], p=[0.6, 0.3, 0.1]))
     chosen = rng.choice(len(attacks), size=min(count, len(attacks)), replace=False)
     drawn = []
-    for index in chosen:
+    for n, index in enumerate(chosen):
         attack = attacks[index]
+        longest_s = later_s if n and rng.random() < 0.5 else within_s
         low, high = attack.lasts_s
         lasts_s = LASTING_S if high > 5.0 and rng.random() < 1 / 3 else float(rng.uniform(low, high))
         faults, conversation, numbers = attack.draw(rng, lasts_s)
-        drawn.append(Drawn(attack.name, float(rng.uniform(0.0, within_s)), lasts_s, faults, conversation, numbers))
+        drawn.append(Drawn(attack.name, float(rng.uniform(0.0, longest_s)), lasts_s, faults, conversation, numbers))
     return drawn

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from companion.core.enums import Phase
+from companion.core.enums import FcuMode, Phase
 from companion.core.messages import LinkRx
 from companion.mission import phases as ph
+from sitl.autopilot.modes import DESCEND
 from sitl.lockstep import Lockstep
 from sitl.scenario import LoadedScenario, load_scenario
 from tests.attack import promises
@@ -49,6 +50,7 @@ class Flight(NamedTuple):
     beyond_m: float
     excursion_m: float
     touchdown_m_s: float
+    left_to_pilot: bool = False  # see `tests.attack.promises`
 
 
 def plan_of(world: int, per_world: int) -> tuple[str, list[Phase]]:
@@ -108,9 +110,12 @@ def _attacked(lockstep: Lockstep, world: int, index: int, phase: Phase, drawn: l
             lockstep.at(begin_us, lambda change=change: lockstep.faults.change(LinkRx, change))
             lockstep.at(begin_us + round(attack.lasts_s * 1e6), lambda: lockstep.faults.change(LinkRx, None))
     handed_over: list[float] = []
+    left_to_pilot: list[float] = []
 
     def over() -> bool:
         pilot = lockstep.pilot
+        if not left_to_pilot and _left_to_pilot(lockstep):
+            left_to_pilot.append(lockstep.now_s)
         if pilot is not None and pilot.phase in ph.OBSERVING and not handed_over:
             handed_over.append(lockstep.now_s)
         observed = bool(handed_over) and lockstep.now_s > handed_over[0] + OBSERVED_S
@@ -123,14 +128,27 @@ def _attacked(lockstep: Lockstep, world: int, index: int, phase: Phase, drawn: l
     )
     loaded = lockstep.loaded
     judged = promises.judge(
-        truth, statuses, loaded.plan.limits, loaded.scenario.start.p_W, loaded.scenario.scene.bundles[0].p_W[0]
-    )
+        truth, statuses, loaded.plan.limits, loaded.scenario.start.p_W, loaded.scenario.scene.bundles[0].p_W[0],
+        *left_to_pilot,
+    )  # fmt: skip
     last = statuses[-1]
     monitors = list(dict.fromkeys(e.monitor for e in events if e.active))
     return Flight(
         world, index, phase, names, last.phase, last.cause, monitors, list(judged.broken), judged.nearest_m,
-        judged.beyond_m, judged.excursion_m, judged.touchdown_m_s,
+        judged.beyond_m, judged.excursion_m, judged.touchdown_m_s, judged.left_to_pilot,
     )  # fmt: skip
+
+
+def _left_to_pilot(lockstep: Lockstep) -> bool:
+    """PX4 has left offboard for a mode without a position, in the air and not for a landing that this stack asked for."""
+    commander, pilot = lockstep.world.autopilot.commander, lockstep.pilot
+    landing = pilot is not None and pilot.phase in (Phase.LAND, Phase.DONE)
+    return (
+        commander.mode in (FcuMode.ALTCTL, DESCEND)
+        and not landing
+        and commander.armed
+        and not commander.inputs.position
+    )
 
 
 # --- campaign -------------------------------------------------------------------------------------------------------

@@ -4,6 +4,10 @@
 * the fence, the height and the distance of the mission are left by no more than `LIMITS_SPARE_M`;
 * no fall: the aircraft meets the ground upright and no faster than `TOUCHDOWN_MAX_M_S`;
 * every early end has its cause in the last status of the mission.
+
+From the moment on at which this stack has ended its stream while PX4 has no position, the pilot flies: PX4 keeps the height, the
+wind moves the aircraft, and no program on the companion can change it (docs/limits.md). Only the fall and the cause are judged
+then, and the flight is counted apart.
 """
 
 import math
@@ -37,6 +41,7 @@ class Judged(NamedTuple):
     beyond_m: float  # farthest beyond fence, height or distance, ≤ 0 inside
     excursion_m: float  # from the place at the attack, until the aircraft leaves it on purpose
     touchdown_m_s: float  # fastest sinking just above the ground, 0 without a landing
+    left_to_pilot: bool = False  # handed over while PX4 had no position
 
 
 def judge(
@@ -45,18 +50,23 @@ def judge(
     limits: Limits,
     home_W: tuple[float, float, float],
     face_x_m: float,
+    left_to_pilot_s: float = math.inf,
 ) -> Judged:
-    """Judge the flight from the attack on; statuses[0] is the last before it. face_x_m: the plane of the structure."""
+    """Judge the flight from the attack on; statuses[0] is the last before it. face_x_m: the plane of the structure.
+
+    left_to_pilot_s: since when the pilot flies, because this stack is silent and PX4 has no position.
+    """
     left_s = next((s.stamp_s for s in statuses if s.phase in (*LEAVING, *ph.OBSERVING)), math.inf)
     broken, nearest, beyond, excursion, touchdown = [], math.inf, -math.inf, 0.0, 0.0
     begin, was_flying, tilted = None, False, False
     for m in truth:
         begin = begin or m.p_W
         flying = m.p_W[2] - home_W[2] > FLYING_M
-        if flying:
+        if flying and m.stamp_s < left_to_pilot_s:
             nearest = min(nearest, face_x_m - m.p_W[0])
             home = (m.p_W[0] - home_W[0], m.p_W[1] - home_W[1], m.p_W[2] - home_W[2])
             beyond = max(beyond, beyond_limits_m(home, limits))
+        if flying:
             tilted |= rotation_matrix(m.q_WB)[2, 2] < math.cos(TILT_MAX_RAD)
         elif was_flying:
             touchdown = max(touchdown, -m.v_W[2])
@@ -72,7 +82,7 @@ def judge(
     if tilted:
         broken.append("tilted beyond 70 degrees")
     broken += _ending(statuses)
-    return Judged(tuple(broken), nearest, beyond, excursion, touchdown)
+    return Judged(tuple(broken), nearest, beyond, excursion, touchdown, left_to_pilot_s < math.inf)
 
 
 def _ending(statuses: list[MissionStatus]) -> list[str]:

@@ -8,7 +8,8 @@ import pytest
 from companion.core.enums import Phase
 from companion.core.messages import LinkRx, MissionStatus, Truth
 from companion.mission.plan import Limits
-from tests.attack.attacks import ATTACKS, draw
+from sitl.scenario import Fault, FaultKind
+from tests.attack.attacks import ATTACKS, Attack, draw
 from tests.attack.conversation import Corrupted, Forged
 from tests.attack.flights import campaign, plan_of, read
 from tests.attack.promises import judge
@@ -65,6 +66,12 @@ def test_a_quiet_hold_and_a_landing_break_nothing():
     assert judged(truth((3.0, 0.0, 1.0), (3.0, 0.0, 0.1), v_z=-0.7), [status(Phase.DONE, success=True)]).broken == ()
 
 
+def test_after_a_hand_over_without_a_position_the_fall_and_the_cause_are_judged_alone():
+    flown = truth((3.0, 0.0, 3.0), (5.7, 0.0, 3.0), (5.7, 0.0, 1.0), (5.7, 0.0, 0.1), v_z=-2.0)
+    left = judge(flown, [status(Phase.HOLD)], LIMITS, (0.0, 0.0, 0.0), FACE_X_M, left_to_pilot_s=0.05)
+    assert left.broken == ("fell: 2.0 m/s at the ground",) and left.left_to_pilot and left.nearest_m == 3.0
+
+
 @pytest.mark.parametrize("phase", [Phase.PX4_HOLD, Phase.PILOT, Phase.FAILED, Phase.DONE])
 def test_an_early_end_needs_a_cause(phase):
     assert judged(truth((3.0, 0.0, 3.0)), [status(phase)]).broken[0].startswith(f"{phase} without a cause")
@@ -78,6 +85,15 @@ def test_the_excursion_ends_when_the_aircraft_leaves_on_purpose():
     assert judged(flown, [status(Phase.HOLD), left]).excursion_m == pytest.approx(0.5)
 
 
+def test_a_flight_that_ends_its_stream_without_a_position_of_px4_is_left_to_the_pilot(tmp_path, monkeypatch):
+    estimator_dies = Fault(at_s=8.0, kind=FaultKind.PROCESS_DEAD, duration_s=600.0, name="estimator")
+    both = (Fault(at_s=0.0, kind=FaultKind.GNSS_LOST, duration_s=600.0), estimator_dies)
+    second = Attack("a second fault", lambda rng, s: (both, None, ""))
+    monkeypatch.setattr("tests.attack.flights.plan_of", lambda world, per_world: ("hold", [Phase.HOLD]))
+    (flown,) = campaign(range(2, 3), 1, (second,), tmp_path / "flights.jsonl")
+    assert flown["end"] == Phase.PX4_HOLD and flown["left_to_pilot"] and flown["broken"] == []
+
+
 def test_every_attack_is_drawn_from_its_seed_alone():
     for attack in ATTACKS:
         first, second = (draw(np.random.default_rng(5), (attack,)) for _ in range(2))
@@ -85,6 +101,13 @@ def test_every_attack_is_drawn_from_its_seed_alone():
             (d.name, d.begins_s, d.faults, d.numbers) for d in second
         ]
         assert bool(first[0].faults) != (first[0].conversation is not None)
+
+
+def test_the_second_attack_often_begins_when_the_first_has_worked_for_long():
+    pairs = [drawn for seed in range(300) if len(drawn := draw(np.random.default_rng(seed))) > 1]
+    assert all(drawn[0].begins_s < 4.0 for drawn in pairs)
+    late = sum(drawn[1].begins_s > drawn[0].begins_s + 5.0 for drawn in pairs)
+    assert 0.2 < late / len(pairs) < 0.5
 
 
 def test_every_phase_in_the_air_is_attacked():

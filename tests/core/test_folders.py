@@ -1,7 +1,9 @@
 """One process holds a name on a bus; a second one finds it and says so, also after kill -9."""
 
 import os
+import shutil
 import socket
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -10,11 +12,13 @@ import pytest
 from click.testing import CliRunner
 
 from companion.cli import main
+from companion.core.bus import ZmqBus
 from companion.core.config import ConfigError
 from companion.core.folders import Hold, Holder, holder
 from companion.runtime import bus_folders, fly, processes
 from companion.runtime.bus_folders import flight_on_link, newest_bus, remove_left_behind
 from companion.runtime.manager import wait_until
+from companion.view.live import LiveSource
 
 ROOT = Path(__file__).parents[2]
 HOLDING = """
@@ -45,6 +49,132 @@ def test_a_second_process_finds_the_first_and_a_killed_one_holds_nothing(tmp_pat
     with Hold(tmp_path, "fcu"):
         assert holder(tmp_path, "fcu") == Holder(str(os.getpid()), "")
     assert holder(tmp_path, "fcu") is None
+
+
+@pytest.mark.parametrize("folder_too", [True, False])
+def test_a_name_whose_file_was_deleted_is_held_again_and_a_second_flight_finds_it(tmp_path, folder_too):
+    folder = tmp_path / "companion-x"
+    folder.mkdir()
+    with Hold(folder, "manager", "udpin::1") as hold:
+        assert hold.restore() == ""
+        shutil.rmtree(folder) if folder_too else (folder / "manager.lock").unlink()
+        assert flight_on_link("udpin::1", tmp_path) is None
+        assert hold.restore() == f"{folder}/manager.lock: was deleted, held again"
+        assert flight_on_link("udpin::1", tmp_path) == str(os.getpid())
+        with pytest.raises(ConfigError, match="already runs"):
+            Hold(folder, "manager")
+        remove_left_behind(tmp_path)
+        assert hold.restore() == "" and stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert holder(folder, "manager") is None and hold.restore() == ""  # given back: not taken again
+
+
+def test_a_name_that_another_process_has_taken_since_stays_with_it_and_comes_back_after_it(tmp_path):
+    first = Hold(tmp_path, "fcu", "first")
+    (tmp_path / "fcu.lock").unlink()
+    second = Hold(tmp_path, "fcu", "second")
+    assert "cannot be held again: fcu already runs on the bus" in first.restore()
+    assert holder(tmp_path, "fcu").note == "second" and second.restore() == ""
+    second.release()
+    assert first.restore().endswith("was deleted, held again") and holder(tmp_path, "fcu").note == "first"
+    first.release()
+
+
+def test_a_file_that_is_removed_while_it_is_locked_is_not_taken_for_the_name(tmp_path, monkeypatch):
+    removed = []
+
+    def lock(descriptor, kind):
+        if not removed:
+            removed.append(True)
+            (tmp_path / "fcu.lock").unlink()
+        return True
+
+    with monkeypatch.context() as race:
+        race.setattr("companion.core.folders._lock", lock)
+        hold = Hold(tmp_path, "fcu")
+    assert removed and (tmp_path / "fcu.lock").exists() and hold.restore() == ""
+    with monkeypatch.context() as race:
+        removed.clear()
+        (tmp_path / "fcu.lock").unlink()
+        race.setattr("companion.core.folders._lock", lock)
+        assert hold.restore().endswith("fcu.lock: was removed at that moment")
+        assert hold.restore().endswith("held again")
+    hold.release()
+
+
+@pytest.mark.parametrize("case", ["link", "link to the moved folder", "file", "foreign", "lock link", "lock folder"])
+def test_what_lies_in_the_place_of_a_removed_folder_is_refused_and_never_followed(tmp_path, monkeypatch, case):
+    bus, other = tmp_path / "bus", tmp_path / "other"
+    bus.mkdir(mode=0o700)
+    end = ZmqBus(bus, "fcu", (), Hold(bus, "fcu"))
+    if case == "link to the moved folder":
+        bus.rename(other)
+    else:
+        shutil.rmtree(bus)
+        other.mkdir()
+    (other / "precious").write_text("kept")
+    if case.startswith("link"):
+        bus.symlink_to(other)
+    elif case == "file":
+        bus.write_text("")
+    else:
+        bus.mkdir(mode=0o700)
+    if case.startswith("lock"):
+        (bus / "fcu.sock").touch()
+        (bus / "fcu.lock").symlink_to(other / "precious") if case == "lock link" else (bus / "fcu.lock").mkdir()
+    user = os.geteuid()
+    with monkeypatch.context() as context:
+        if case == "foreign":
+            context.setattr("companion.core.folders.os.geteuid", lambda: user + 1)
+        before = sorted(other.iterdir())
+        said = [end.restore() for _ in range(3)]
+    assert all("fcu.lock: was deleted, cannot be held again: " in line for line in said), said
+    assert end.errors >= 3 and sorted(other.iterdir()) == before and (other / "precious").read_text() == "kept"
+    bus.unlink() if bus.is_symlink() or bus.is_file() else shutil.rmtree(bus)
+    assert "fcu.lock: was deleted, held again" in end.restore() and end.restore() == ""
+    assert holder(bus, "fcu").pid == str(os.getpid())
+    end.close()
+
+
+def test_a_bus_folder_that_is_a_link_gets_no_lock_file(tmp_path):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "bus").symlink_to(tmp_path / "other")
+    with pytest.raises(ConfigError, match="is a link"):
+        Hold(tmp_path / "bus", "view")
+    assert not list((tmp_path / "other").iterdir())
+
+
+def test_a_process_without_work_and_a_view_hold_their_names_again(tmp_path):
+    calls = iter([False, True])
+
+    class Stop:
+        def __bool__(self):
+            return next(calls)
+
+    with Hold(tmp_path, "payload") as hold:
+        (tmp_path / "payload.lock").unlink()
+        processes._idle(Stop(), hold)
+        assert holder(tmp_path, "payload") is not None
+    source = LiveSource(tmp_path, {})
+    (tmp_path / "view.lock").unlink()
+    source._restored_s -= 1.0
+    source.work()
+    assert holder(tmp_path, "view") is not None
+    source.close()
+
+
+def test_a_process_of_the_table_gives_its_name_to_its_end_of_the_bus(tmp_path, monkeypatch):
+    monkeypatch.setattr(processes, "StopFlag", lambda: None)
+    ends = []
+
+    def end(folder, name, inputs, hold=None):
+        ends.append((name, hold))
+        raise ConfigError("enough")
+
+    monkeypatch.setattr(processes, "ZmqBus", end)
+    files = ROOT / "config/vehicles/f550.toml", ROOT / "config/missions/bridge_hover.toml"
+    with pytest.raises(ConfigError, match="enough"):
+        processes.run("mission", processes.Context(*files, "sim", tmp_path, tmp_path / "log", scenario_file=Path("s")))
+    assert ends[0][0] == "mission" and isinstance(ends[0][1], Hold)
 
 
 def test_a_lock_file_that_is_a_link_or_no_file_is_refused(tmp_path):

@@ -269,12 +269,15 @@ class FakeManager:
 class FakeBus:
     """Messages for each call; then the mission has finished."""
 
-    def __init__(self, *calls, before=lambda: None):
-        self._calls, self._before = list(calls), before
+    def __init__(self, *calls, before=lambda: None, restored=""):
+        self._calls, self._before, self._restored = list(calls), before, restored
 
     def receive(self, timeout_s):
         self._before()
         return self._calls.pop(0) if self._calls else [status("DONE", finished=True, success=True)]
+
+    def restore(self):
+        return self._restored
 
     def close(self):
         pass
@@ -318,6 +321,15 @@ def test_an_output_that_takes_nothing_does_not_hold_the_flight_up(quick):
     assert supervise(FakeBus(*calls), display, processes).status.success and processes.checks > 1000
     assert not display.close(patience_s=0.05)
     free.set()
+
+
+def test_the_manager_restores_its_end_of_the_bus_and_reports_it_once(quick, monkeypatch):
+    monkeypatch.setattr(fly, "RESTORE_PERIOD_S", 0.0)
+    file = io.StringIO()
+    display = Display(Console(file=file, width=200))
+    supervise(FakeBus([], [], [], restored="manager.lock: was deleted, held again"), display)
+    display.close()
+    assert file.getvalue().count("manager.lock: was deleted, held again; the flight goes on") == 1
 
 
 @pytest.mark.parametrize("text", ["waiting: [/bold]", "[/", "[red", "\x1b[2J", "\udcff"], ids=ascii)

@@ -395,15 +395,63 @@ def test_the_real_bundle_counts_again_although_the_velocity_was_wrong_meanwhile(
         return FACE_W + (np.array([2.0, 0, 0]) if 3 <= t < 13 else 0.0)
 
     judged = fly(back, velocity_error=lambda t: (0.0, 0.2, 0.0), seconds=20.0)
-    assert not judged.displaced_s(13.1)
+    assert not judged.displaced_s(13.6)
     assert judged.reports[-1].displaced_m == 0.0
+
+
+RESET = {"gnss_error": lambda t: (4.0 * (t > 9), 0.0, 0.0), "receiver_error": lambda t: (3.0 * (t > 3), 0.0, 0.0)}
+
+
+def test_a_bundle_that_was_elsewhere_is_not_excused_by_a_later_reset_of_the_flight_controller():
+    """The way home of a flight that ended behind the face: bundle and GNSS jumped by 3 m, PX4 followed GNSS five seconds later."""
+    judged = fly(jumps((3.0, 0, 0)), seconds=25.0, **RESET)
+    assert judged.displaced_s() == [t for t in judged.times_s if t >= 3.0]
+    given_up = [t for t, r in zip(judged.times_s, judged.reports, strict=True) if r.given_up]
+    assert 5.0 < given_up[0] < 6.5 and given_up[-1] == judged.times_s[-1]
+
+
+def test_a_bundle_that_was_given_up_counts_again_where_it_stood():
+    judged = fly(lambda t: FACE_W + (3.0 * (3 <= t < 8), 0.0, 0.0), seconds=25.0, **RESET)
+    assert not judged.displaced_s(8.6) and not judged.reports[-1].given_up
+
+
+@pytest.mark.parametrize("silent_s", [0.4, 0.9, 2.0, 5.0])
+@pytest.mark.parametrize("begins_s", [4.0, 6.5])
+def test_a_copy_is_not_used_when_the_flight_controllers_motion_is_not_known(silent_s, begins_s):
+    """Otherwise the bundle is the only sensor, and is used after 0.8 s: that led into the face."""
+    judged = fly(jumps((3.0, 0, 0)), gap=lambda t: begins_s <= t < begins_s + silent_s, seconds=25.0)
+    assert judged.displaced_s() == [t for t in judged.times_s if t >= 3.0]
+
+
+@pytest.mark.parametrize("metres", [2.5, -1.0])
+def test_a_copy_that_was_given_up_is_not_used_after_many_short_times_out_of_sight_without_satellites(metres):
+    judged = fly(
+        jumps((metres, 0, 0)),
+        seen=lambda t: None if t > 7 and t % 1.0 < 0.9 else ALL,
+        fix=lambda t: t < 5.6,
+        velocity_error=lambda t: (0.15 * max(0.0, t - 5.6), 0.0, 0.0),
+        seconds=30.0,
+    )
+    assert judged.displaced_s() == [t for t in judged.times_s if t >= 3.0] and judged.reports[-1].given_up
+
+
+@pytest.mark.parametrize("hidden_s", [1.5, 25.0])
+def test_a_bundle_that_was_given_up_and_went_out_of_sight_is_not_used_again_in_this_flight(hidden_s):
+    judged = fly(jumps((3.0, 0, 0)), seen=lambda t: None if 7 <= t < 7 + hidden_s else ALL, seconds=45.0)
+    assert judged.displaced_s() == [t for t in judged.times_s if t >= 3.0] and judged.reports[-1].given_up
+    judged.witness.disarmed()
+    assert not judged.witness.report(judged.times_s[-1]).given_up
 
 
 def test_a_copy_in_every_second_image_is_found_and_does_not_count():
     judged = fly(lambda t: FACE_W + (2.0 if t > 3 and round(t / IMAGE_S) % 2 else 0.0) * np.array([1.0, 0, 0]))
     times = [t for t in judged.times_s if t > 3 and round(t / IMAGE_S) % 2]
-    assert judged.displaced_s() == times
+    given_up_s = next(t for t, r in zip(judged.times_s, judged.reports, strict=True) if r.given_up)
+    assert [t for t in judged.displaced_s() if t < given_up_s] == [t for t in times if t < given_up_s]
     assert judged.first_s("displaced_m") - 3.0 < 2.0
+    assert set(t for t in judged.times_s if t > given_up_s) <= set(judged.displaced_s()), (
+        "which of the two is not known"
+    )
 
 
 def test_two_copies_in_turns_are_no_scatter_and_do_not_count():

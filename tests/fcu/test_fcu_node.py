@@ -110,10 +110,20 @@ def test_px4s_own_check_before_arming_is_in_the_status(flying, health, ready):
     assert last_status(flying).ready_to_arm is ready and last_status(flying).unhealthy == "compass"
 
 
+@pytest.mark.parametrize(("enabled", "health", "ok"), [(0x4000, 0x4000, True), (0x4000, 0, False), (0, 0, None)])
+def test_px4s_own_check_of_its_position_is_in_the_status(flying, enabled, health, ok):
+    flying.content[SYS_STATUS] = lambda boot_ms: common.MAVLink_sys_status_message(
+        enabled, enabled, health, 0, 15600, 0, 73, 0, 0, 0, 0, 0, 0
+    )
+    flying.run(1.0)
+    assert last_status(flying).position_ok is ok
+
+
 def test_without_system_status_readiness_to_arm_is_unknown(flying):
     flying.content[SYS_STATUS] = lambda boot_ms: None
     flying.run(6.0)
-    assert last_status(flying).ready_to_arm is None and last_status(flying).unhealthy == ""
+    s = last_status(flying)
+    assert s.ready_to_arm is None and s.position_ok is None and s.unhealthy == ""
 
 
 def test_lost_time_synchronisation_shows_in_its_age(flying):

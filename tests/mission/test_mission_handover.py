@@ -5,10 +5,10 @@ import math
 import msgspec
 import numpy as np
 import pytest
-from mission_world import ON_US, STEP_S, World, switch_plan
+from mission_world import OFF_US, ON_US, STEP_S, World, switch_plan
 
 from companion.core.frames import rotation_matrix
-from companion.core.messages import WORLD, FcuPosition, State
+from companion.core.messages import WORLD, FcuPosition, FcuStatus, State
 from companion.core.trajectories import duration_s, sample, stop_s
 from companion.core.trajectory_messages import Hold, Move
 from companion.mission.phase_work import STREAM_BEFORE_OFFBOARD_S
@@ -124,3 +124,112 @@ def test_the_reference_stays_once_px4_follows_it(mode):
         before, seconds = world.references[-1][1].id, 1.0
     world.run(seconds)
     assert world.phase == "ENTER_OFFBOARD" and world.references[-1][1].id == before
+
+
+# --- without a position of the flight controller -------------------------------------------------------------------------
+
+NO_POSITION = "no position from the flight controller"
+replace = msgspec.structs.replace
+LOST = {
+    "silent": (FcuPosition, lambda m: None, NO_POSITION),
+    "invalid": (FcuPosition, lambda m: replace(m, valid=False), NO_POSITION),
+    "old": (FcuPosition, lambda m: replace(m, stamp_s=m.stamp_s - 1.5), NO_POSITION),
+    "not a number": (FcuPosition, lambda m: replace(m, p_W=(math.nan, 0.0, 4.0)), NO_POSITION),
+    "no fix": (FcuStatus, lambda m: replace(m, gnss_ok=False), "no position fix"),
+}
+
+
+def flown_by_pilot(plan=None) -> World:
+    world = World(plan or switch_plan()).run(2.0)
+    world.pilot_takes_off()
+    return world.run(3.0)
+
+
+def said(world) -> list[str]:
+    return [command.text for command in world.commands if command.action == "text"]
+
+
+@pytest.mark.parametrize("kind, edit, why", LOST.values(), ids=LOST)
+@pytest.mark.parametrize("after_s", [0.5, 5.0])
+def test_a_hand_over_without_a_position_is_refused_in_one_line(kind, edit, why, after_s):
+    world = flown_by_pilot()
+    world.edit[kind] = edit
+    world.run(after_s)
+    assert (why if kind is FcuPosition else "gnss: no fix") in world.status.reason
+    world.channel_us = ON_US
+    world.run(5.0)
+    refused = [text for text in said(world) if "start refused" in text]
+    assert len(refused) == 1 and (why if kind is FcuPosition else "gnss: no fix") in refused[0], said(world)
+    assert world.phases() == [] and world.mode == "POSCTL" and not world.asked("offboard")
+
+
+@pytest.mark.parametrize("kind, edit, why", LOST.values(), ids=LOST)
+@pytest.mark.parametrize("at_s", [0.05, 0.7, 1.2])
+def test_a_position_that_is_lost_before_offboard_leaves_the_aircraft_with_the_pilot(kind, edit, why, at_s):
+    world = flown_by_pilot()
+    world.channel_us = ON_US
+    world.run_until("ENTER_OFFBOARD").run(at_s)
+    world.edit[kind] = edit
+    world.run(6.0)
+    assert world.phases() == ["ENTER_OFFBOARD", "PX4_HOLD"], world.log
+    assert why in world.status.cause and "cannot take control" in world.log[-1][1]
+    assert world.mode == "POSCTL" and {command.action for command in world.commands} == {"text"}
+    del world.edit[kind]
+    world.channel_us = OFF_US
+    world.run(8.0)
+    world.channel_us = ON_US
+    world.run_until("SEARCH")  # with a position the same switch hands over
+
+
+@pytest.mark.parametrize("name", sorted(LOST.keys() - {"old"}))
+def test_a_position_that_is_missing_for_a_moment_delays_offboard_only(name):
+    kind, edit, _ = LOST[name]
+    world = flown_by_pilot()
+    world.channel_us = ON_US
+    world.run_until("ENTER_OFFBOARD").run(1.15)
+    world.edit[kind] = edit
+    world.run(0.8)
+    assert world.phase == "ENTER_OFFBOARD" and not world.asked("offboard")
+    del world.edit[kind]
+    world.run_until("SEARCH", 2.0)
+
+
+def test_a_fix_that_has_just_come_back_is_waited_for():
+    world = flown_by_pilot()
+    world.edit[FcuStatus] = lambda m: replace(m, gnss_ok=False)
+    world.run(3.0)
+    del world.edit[FcuStatus]
+    world.run(1.0)
+    assert world.status.reason == "waiting: position: position fix has just come back"
+    world.channel_us = ON_US
+    world.run(1.0)
+    assert world.phase == "WAIT_READY" and any(
+        "start refused: position: position fix has" in text for text in said(world)
+    )
+    world.run(4.0)
+    assert world.status.reason.startswith("ready")
+
+
+def test_a_pilot_who_chose_offboard_gets_the_aircraft_back_when_the_position_is_lost():
+    world = flown_by_pilot()
+    world.channel_us = ON_US
+    world.run_until("ENTER_OFFBOARD").run(0.5)
+    world.mode = "OFFBOARD"
+    world.edit[FcuPosition] = lambda m: None
+    world.run(6.0)
+    assert world.phases() == ["ENTER_OFFBOARD", "PX4_HOLD"] and world.mode == "POSCTL"
+
+
+def test_positions_that_are_never_new_enough_are_named_and_not_the_controller():
+    world = flown_by_pilot()
+    world.channel_us = ON_US
+    world.run_until("ENTER_OFFBOARD")
+    world.edit[FcuPosition] = lambda m: replace(m, stamp_s=m.stamp_s - 0.5)
+    world.run(12.0)
+    assert world.log[-1] == ("PX4_HOLD", f"cannot take control: {NO_POSITION}")
+
+
+def test_a_take_off_by_the_mission_is_judged_by_its_own_monitors():
+    world = World().run_until("ENTER_OFFBOARD")
+    world.edit[FcuPosition] = lambda m: None
+    world.run_until("SEARCH", 5.0)

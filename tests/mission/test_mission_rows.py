@@ -145,6 +145,7 @@ CASES: dict[str, Case] = {
     ),
     "bundle_moving": Case(witness(moving_m_s=0.0), witness(moving_m_s=0.4), (NO_WITNESS,)),
     "bundle_displaced": Case(witness(displaced_m=0.0), witness(displaced_m=0.5), (NO_WITNESS,)),
+    "bundle_given_up": Case(witness(given_up=False), witness(given_up=True), (NO_WITNESS,)),
     "bundle_twice": Case(fields(copies=1), fields(copies=2)),
     "bundle_against_gnss": Case(
         witness(gnss_offset_m=4.0, gnss_offset_max_m=4.0),
@@ -198,6 +199,12 @@ CASES: dict[str, Case] = {
         (of("state", marker_age_s=NAN),),
     ),
     "gnss_lost_at_bundle": Case(fields(gnss_age_s=1.0), fields(gnss_age_s=1.1), (fields(gnss_expected=False), AWAY)),
+    "gnss_lost_too_long": Case(fields(gnss_age_s=60.0), fields(gnss_age_s=60.1), (fields(gnss_expected=False), AWAY)),
+    "gnss_and_imu_lost": Case(
+        all_of(fields(gnss_age_s=60.0), fields(imu=ImuReport(200.0))),
+        all_of(fields(gnss_age_s=1.1), fields(imu=ImuReport(0.0, ImuFault.STOPPED, "the stream has stopped"))),
+        (fields(gnss_expected=False), AWAY),
+    ),
     "gnss_lost": Case(
         all_of(AWAY, fields(gnss_age_s=60.0)),  # the bundle is in sight
         all_of(AWAY, fields(gnss_age_s=1.1), UNSEEN),
@@ -205,6 +212,11 @@ CASES: dict[str, Case] = {
     ),
     "both_lost": Case(
         fields(gnss_age_s=60.0), all_of(fields(gnss_age_s=1.1), UNSEEN), (fields(gnss_expected=False), AWAY)
+    ),
+    "unaided": Case(
+        all_of(fields(gnss_age_s=60.0, gnss_followed_age_s=60.0)),  # the bundle is in sight
+        all_of(fields(gnss_age_s=1.1, gnss_followed_age_s=5.1), UNSEEN),
+        (fields(gnss_expected=False),),
     ),
     "control_error": Case(
         of("control", position_error_m=2.0),

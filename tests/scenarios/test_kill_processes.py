@@ -13,6 +13,7 @@ from ground_observer import GroundObserver, ModeChange
 from process_faults import STREAM_ENDS, STREAM_SURVIVES, Outcome, in_charge_gap_s, inject_and_watch, largest_step
 from real_flight import RealFlight
 
+from companion.core.folders import holder
 from companion.core.messages import MissionStatus, SentSetpoint
 from companion.recording.log import read_log
 
@@ -61,6 +62,8 @@ def test_a_process_that_starts_after_the_bus_folder_was_deleted_is_heard(tmp_pat
         shutil.rmtree(tmp_path / "bus")
         assert flight.run(10.0, lambda: (tmp_path / "bus" / "camera.sock").exists())
         flight.run(1.0, observer.receive)
+        names = {*STREAM_SURVIVES, *STREAM_ENDS} - {"camera"}  # that is a relay of this test
+        assert {name for name in names if holder(tmp_path / "bus", name) is not None} == names
         outcome = inject_and_watch(flight, observer, "tracker", "kill")
         assert outcome.problems() == [] and not outcome.px4_took_over
         flight.run(12.0)  # longer than `marker_lost` and `process_dead` wait

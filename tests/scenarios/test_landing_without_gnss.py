@@ -104,3 +104,27 @@ def test_attacks_with_lost_satellites_keep_all_promises(which):
 def test_a_take_off_that_loses_gnss_ends_while_px4_still_knows_where_it_is():
     landing = land("hold", Phase.TAKEOFF, 44, 2.2)
     assert landing.from_home_m < 1.5 and landing.speed_m_s < 1.0, landing
+
+
+@pytest.mark.verify
+@pytest.mark.parametrize("jump_m", [3.0, -3.0])
+@pytest.mark.parametrize("world", [2, 4, 6])
+def test_a_landing_while_px4_refuses_the_satellites_is_flown_by_this_stack(world, jump_m):
+    """PX4 accepted the landing, lost its position a second later, and went on level: 0.5 m from the face, 10 m to the side."""
+    lockstep = Lockstep(load("hold", world), world)
+    lockstep.start()
+    assert lockstep.run_until(lambda: lockstep.pilot is not None and lockstep.pilot.phase == Phase.HOLD)
+    begin_s = lockstep.now_s
+    for kind, after_s, value in (
+        (FaultKind.GNSS_JUMP, 2.0, [jump_m, 0.0, 0.0]),
+        (FaultKind.BATTERY_LOW, 4.0, [12.8, 0.05]),
+    ):
+        lockstep.faults.add(Fault(at_s=begin_s + after_s, kind=kind, duration_s=600.0, value=value))
+    assert lockstep.run_until(lambda: lockstep.pilot.phase in ph.ENDED)
+    assert lockstep.pilot.phase == Phase.DONE and "battery critical" in lockstep.pilot.cause
+    face_m = lockstep.loaded.scenario.scene.bundles[0].p_W[0]
+    truth = [m for m in lockstep.messages["truth"] if m.stamp_s >= begin_s]
+    moved_m = math.dist(truth[-1].p_W[:2], truth[0].p_W[:2])
+    nearest_m = min(face_m - m.p_W[0] for m in truth)
+    print(f"world {world}, jump {jump_m:g} m: moved {moved_m:.2f} m, {nearest_m:.2f} m from the face")
+    assert moved_m < 3.0 and nearest_m > 2.0

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from companion.core.enums import FcuMode, Phase
-from companion.core.messages import CaptureRequest, FcuStatus, MissionStatus
+from companion.core.messages import CaptureRequest, FcuPosition, FcuStatus, MissionStatus
 from companion.recording.series import of
 from sitl.lockstep import Lockstep
 from sitl.pilot import Stage, TakeBack
@@ -68,6 +68,30 @@ def test_the_pilot_takes_off_in_position_mode_and_hands_over():
     modes, mode, stage = in_fork(flown)
     assert set(modes) == {FcuMode.POSCTL, FcuMode.OFFBOARD} and modes[0] == FcuMode.POSCTL
     assert mode == FcuMode.POSCTL and stage is Stage.LAND
+
+
+LOSSES = {
+    "position": lambda lockstep: lockstep.faults.change(FcuPosition, lambda m: msgspec.structs.replace(m, valid=False)),
+    "fix": lambda lockstep: lockstep.faults.add(Fault(at_s=lockstep.now_s, duration_s=60.0, kind="gnss_lost")),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_without_a_position_the_pilot_keeps_the_aircraft(loss):
+    """Lost after the switch, before PX4 was asked for offboard: the mission turned home at once before."""
+
+    def flown():
+        lockstep = rehearsal("hover_wind")
+        until(lockstep, Phase.ENTER_OFFBOARD)
+        LOSSES[loss](lockstep)
+        begin_s = lockstep.now_s
+        lockstep.run_until(lambda: lockstep.now_s > begin_s + 4.0)
+        late = [m for m in of(lockstep.messages, FcuStatus) if m.stamp_s > begin_s]
+        return {m.mode for m in late}, lockstep.pilot
+
+    modes, status = in_fork(flown)
+    assert FcuMode.OFFBOARD not in modes, modes
+    assert status.phase == Phase.PX4_HOLD and "no position" in status.cause, status
 
 
 @pytest.mark.verify

@@ -215,10 +215,11 @@ class Plausibility:
     def _in_range(self, quantity: Quantity, values: tuple[float, ...], now_s: float) -> bool:
         limits = TABLE[quantity]
         low, high = max(limits.smallest, -limits.largest), limits.largest
-        if all(low <= value <= high for value in values):  # not for NaN
-            return True
-        self._drop(quantity, now_s)
-        return False
+        for value in values:
+            if not low <= value <= high:  # nor for NaN
+                self._drop(quantity, now_s)
+                return False
+        return True
 
     def _passes(self, quantity: Quantity, values: tuple[float, ...], now_s: float) -> bool:
         return self._in_range(quantity, values, now_s) and self._near(quantity, values, now_s)
