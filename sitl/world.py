@@ -252,15 +252,15 @@ class World:
         plant = self.plant
         return Truth(
             stamp_s=self.now_s,
-            p_W=rounded(plant.p_W.tolist(), precision.POSITION),
-            v_W=rounded(plant.v_W.tolist(), precision.SPEED),
+            p_W=rounded(plant.p_W.tolist(), precision.TRUTH),
+            v_W=rounded(plant.v_W.tolist(), precision.TRUTH),
             q_WB=rounded(plant.q_WB.tolist(), precision.ATTITUDE),
-            omega_B=rounded(plant.omega_B.tolist(), precision.SPEED),
-            disturbance_W=rounded(plant.disturbance_W.tolist(), precision.RATIO),
-            gnss_bias_W=rounded(self.sensors.gnss_bias_W, precision.POSITION),
+            omega_B=rounded(plant.omega_B.tolist(), precision.TRUTH),
+            disturbance_W=rounded(plant.disturbance_W.tolist(), precision.TRUTH),
+            gnss_bias_W=rounded(self.sensors.gnss_bias_W, precision.TRUTH),
             bundles=self._bundles,
             battery_voltage_v=near(float(plant.battery_voltage_v), precision.VOLTAGE),
-            motor_thrust_n=rounded(plant.motor_thrust_n.tolist(), precision.RATIO),
+            motor_thrust_n=rounded(plant.motor_thrust_n.tolist(), precision.TRUTH),
         )
 
 

@@ -1,7 +1,7 @@
 """How precise the numbers of messages are: far finer than what they mean, and coarse enough for a small log.
 
 A node rounds what it publishes, so all others and the log get the same number, and a replay gives the same bits. A
-double that is a multiple of 10⁻ⁿ takes the bits of that multiple in the log (`companion.recording.packing`) and not all 64.
+double that is a multiple of 10⁻ⁿ takes the bits of that multiple in the log (`companion.recording.columns`) and not all 64.
 """
 
 from collections.abc import Iterable
@@ -15,9 +15,10 @@ from companion.core.arrays import Array
 TIME = 6  # s: companion time of a measurement
 AGE = 4  # s
 POSITION = 5  # m
-SPEED = 5  # m/s, and rad/s of a true rate
+SPEED = 5  # m/s
 ATTITUDE = 7  # of a unit quaternion
 ANGLE = 6  # rad: an estimated offset; and factors
+TRUTH = 4  # m, m/s, rad/s, m/s², N of the simulator
 SETPOINT = 7  # rad, rad/s and part of the thrust
 FORCE = 5  # m/s²
 RATE = 6  # rad/s, of a gyroscope
@@ -25,7 +26,7 @@ VOLTAGE = 4  # V
 PIXEL = 3  # px, a hundredth of the noise of a corner
 NORMALISED = 6  # of image coordinates over the focal length
 RATIO = 4  # a consistency or a factor for people
-DIAGONAL_BITS, COVARIANCE_BITS = 10, 14  # of the significand: 0.05 % and 0.003 % of a variance
+DIAGONAL_BITS, COVARIANCE_BITS = 7, 12  # of the significand: 0.4 % and 0.01 % of a variance
 
 
 def near(value: float, decimals: int) -> float:

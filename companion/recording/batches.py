@@ -1,7 +1,8 @@
 """All messages of about a second as one record of a log.
 
-Each topic is packed by itself (`packing`, `link_packing`), so a reader unpacks what it wants. The result is compressed with a
-dictionary of the names of all fields, which stands in the head of the log: the names take no space in each record.
+Messages of one topic that differ in numbers only have one form, and their numbers are a table (`columns`). Bytes of the MAVLink
+connection go another way (`link_frames`). Each topic is packed by itself, so a reader unpacks what it wants. The result is
+compressed with a dictionary of the names of all fields, which stands in the head of the log: the names take no space in each record.
 """
 
 import base64
@@ -18,87 +19,83 @@ from msgspec import inspect
 from companion.core import enums
 from companion.core.enums import TopicName
 from companion.core.messages import TOPICS, Message
-from companion.recording.link_packing import Link, pack_link, unpack_link
-from companion.recording.packing import (
-    DAMAGED,
-    INTEGER,
-    PLAIN_MAX_BYTES,
-    Coder,
-    Decoder,
-    Packed,
-    Packer,
-    template_of,
-    unpack,
-)
+from companion.recording.columns import DAMAGED, Table, packed, unpacked
+from companion.recording.codec import plain
+from companion.recording.forms import Leaves, put_back, taken_out
+from companion.recording.link_frames import Link, LinkPacker, unpack_link
 
 CHANNEL, ENCODING = "packed", "companion-packed"
 CHANNEL_ID = 1  # the first channel of each log
-DICTIONARY = "packed_names"  # name of the dictionary in the metadata; base64
-MESSAGES_MAX, BYTES_MAX = 20_000, 2_000_000  # of one batch; several follow each other
+DICTIONARY = "packed_names"  # name of the dictionary in the metadata; base 85
+MESSAGES_MAX = 20_000  # of one batch; several follow each other
+PLAIN_MAX_BYTES = 64_000_000
 VERSION = 1
 LEVEL = 6  # of zstd
-# Topics with raw bytes, and the field that holds them.
-BYTES_FIELDS: dict[TopicName, str] = {
-    topic: field.name
-    for topic, row in TOPICS.items()
-    if row.logged
-    for field in msgspec.structs.fields(row.type)
-    if field.type is bytes
-}
+
+
+class Group(msgspec.Struct, array_like=True):
+    """Messages of one form, which is MessagePack; numbers: a row of each message."""
+
+    form: bytes
+    numbers: Table
 
 
 class Section(msgspec.Struct, array_like=True):
-    """The messages of one topic."""
+    """The messages of one topic. order: the number of the group of each, two bytes; link: the bytes of all of them, one after another."""
 
     topic: str
-    packed: Packed
-    field: str  # of raw bytes, which are empty in the messages; "": none
+    groups: list[Group]
+    order: bytes
     link: Link | None
 
 
-class Record(msgspec.Struct, array_like=True):
-    """A batch as it is written."""
+class Batch(msgspec.Struct, array_like=True):
+    """A batch as it is written.
+
+    sources: the number of the section of each message, in order of arrival; arrivals: each time of arrival [ns], and the
+    number of messages in a row that have it.
+    """
 
     version: int
-    sources: bytes  # for each message, in order of arrival, the number of its section
-    first_ns: int  # times of arrival: `arrivals` different ones, in units since this one, each with the number of its messages
-    unit_ns: int
-    arrivals: int
-    head: bytes
-    data: bytes
+    sources: bytes
+    arrivals: Table
     sections: list[Section]
 
 
+class Row(NamedTuple):
+    """One message as a batch takes it."""
+
+    topic: TopicName
+    form: bytes
+    leaves: Leaves
+    arrival_ns: int
+
+
 class Unpacked(NamedTuple):
-    """One message of a batch: MessagePack, and the raw bytes that belong into a field of it."""
+    """One message of a batch, as plain data."""
 
     arrival_ns: int
-    place: int  # in the order of arrival
     topic: str  # as the log names it
-    data: bytes
-    field: str
-    raw: bytes
+    message: Any
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Record)
+_decoder = msgspec.msgpack.Decoder(Batch)
 
 
 def dictionary() -> bytes:
-    """The names of all fields of this version, in the order in which messages hold them."""
+    """The names of all fields of this version, in the order in which messages hold them, and what enumerations hold."""
     words = [
         b"".join(_encoder.encode(member.value) + b"\xc1" for member in kind)
         for kind in vars(enums).values()
         if isinstance(kind, type) and issubclass(kind, enum.StrEnum)
     ]
-    examples = [
-        template_of(_encoder.encode(_example(inspect.type_info(row.type)))) for row in TOPICS.values() if row.logged
-    ]
+    examples = [_encoder.encode(_example(inspect.type_info(row.type))) for row in TOPICS.values() if row.logged]
     return b"".join([*words, *examples])
 
 
 def _example(kind: inspect.Type) -> Any:
-    """Plain data of the form of a message."""
+    """The form of a message."""
     match kind:
         case inspect.StructType():
             tag = {kind.tag_field: kind.tag} if kind.tag_field else {}
@@ -106,7 +103,7 @@ def _example(kind: inspect.Type) -> Any:
         case inspect.UnionType():
             return _example(next(one for one in kind.types if not isinstance(one, inspect.NoneType)))
         case inspect.FloatType():
-            return 0.5
+            return 0.0
         case inspect.IntType():
             return 0
         case inspect.BoolType():
@@ -128,37 +125,50 @@ def dictionary_text(names: bytes) -> str:
     return base64.b85encode(names).decode()
 
 
+def row_of(topic: TopicName, message: Message, arrival_ns: int) -> Row:
+    """A message for a batch; raises what msgspec raises for one that cannot be encoded, OverflowError for a number beyond 64 bits."""
+    leaves = Leaves([], [], [])
+    form = taken_out(msgspec.to_builtins(message, builtin_types=(bytes,), enc_hook=plain), leaves)
+    if leaves.integers and not -(2**63) <= min(leaves.integers) <= max(leaves.integers) < 2**63:
+        raise OverflowError("a number is beyond 64 bits")
+    return Row(topic, _encoder.encode(form), leaves, arrival_ns)
+
+
 class BatchPacker:
     """Packs batches of one log."""
 
     def __init__(self, names: bytes) -> None:
-        self._packers: dict[TopicName, Packer] = {}
+        self._links: dict[TopicName, LinkPacker] = {}
         held = zstandard.ZstdCompressionDict(names, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
         self._compressor = zstandard.ZstdCompressor(level=LEVEL, dict_data=held)
 
-    def pack(self, messages: Sequence[tuple[TopicName, bytes, bytes, int]]) -> bytes:
-        """Pack messages in order of arrival: topic, MessagePack, raw bytes apart, time of arrival [ns]."""
-        numbers: dict[TopicName, int] = {}
-        sources = bytes([numbers.setdefault(topic, len(numbers)) for topic, _, _, _ in messages])
-        by_topic: dict[TopicName, list[tuple[bytes, bytes]]] = {topic: [] for topic in numbers}
-        for topic, data, raw, _ in messages:
-            by_topic[topic].append((data, raw))
-        sections = []
-        for topic, own in by_topic.items():
-            packer = self._packers.setdefault(topic, Packer())
-            field = BYTES_FIELDS.get(topic, "")
-            link = pack_link([raw for _, raw in own]) if field else None
-            packed = packer.pack([data for data, _ in own])
-            sections.append(Section(topic, packed, field, link))
-        stamps = np.array([arrival_ns for *_, arrival_ns in messages], np.int64)
+    def pack(self, rows: Sequence[Row]) -> bytes:
+        """Pack messages in order of arrival."""
+        by_topic: dict[TopicName, list[Row]] = {}
+        for row in rows:
+            by_topic.setdefault(row.topic, []).append(row)
+        numbers = {topic: number for number, topic in enumerate(by_topic)}
+        sources = bytes([numbers[row.topic] for row in rows])
+        stamps = np.array([row.arrival_ns for row in rows], np.int64)
         new = np.flatnonzero(np.diff(stamps, prepend=stamps[0] - 1))
-        counts = np.diff(new, append=len(stamps))
-        coder = Coder()
-        unit = int(np.gcd.reduce(stamps[new] - stamps[0])) or 1
-        table = np.stack(((stamps[new] - stamps[0]) // unit, counts), axis=1)
-        coder.add(table, np.full(2, INTEGER, np.uint8), np.zeros(2, np.uint8))
-        record = Record(VERSION, sources, int(stamps[0]), unit, len(new), *coder.data(), sections)
-        return self._compressor.compress(_encoder.encode(record))
+        arrivals = np.column_stack((stamps[new], np.diff(new, append=len(rows))))
+        sections = [self._section(topic, own) for topic, own in by_topic.items()]
+        batch = Batch(VERSION, sources, packed(np.zeros((len(new), 0)), arrivals), sections)
+        return self._compressor.compress(_encoder.encode(batch))
+
+    def _section(self, topic: TopicName, rows: list[Row]) -> Section:
+        by_form: dict[bytes, list[Leaves]] = {}
+        for row in rows:
+            by_form.setdefault(row.form, []).append(row.leaves)
+        numbers = {form: number for number, form in enumerate(by_form)}
+        order = np.array([numbers[row.form] for row in rows], np.uint16)
+        groups = [
+            Group(form, packed(np.array([one.floats for one in own]), np.array([one.integers for one in own], np.int64)))
+            for form, own in by_form.items()
+        ]
+        texts = [text for row in rows for text in row.leaves.texts]
+        link = self._links.setdefault(topic, LinkPacker()).pack(texts) if texts else None
+        return Section(topic, groups, order.tobytes(), link)
 
 
 class BatchReader:
@@ -180,53 +190,49 @@ class BatchReader:
         """
         try:
             return self._read(data, topics)
-        except (zstandard.ZstdError, LookupError, OverflowError, TypeError):
+        except (zstandard.ZstdError, msgspec.MsgspecError, UnicodeDecodeError, LookupError, OverflowError, TypeError):
             raise ValueError(DAMAGED) from None
 
     def _read(self, data: bytes, topics: Collection[str] | None) -> list[Unpacked]:
         if not 0 <= zstandard.frame_content_size(data) <= PLAIN_MAX_BYTES:
             raise ValueError(DAMAGED)
-        try:
-            record = _decoder.decode(self._decompressor.decompress(data))
-        except msgspec.MsgspecError:
-            raise ValueError(DAMAGED) from None
-        if record.version != VERSION:
-            raise ValueError(f"packed by another version ({record.version})")
-        sources = np.frombuffer(record.sources, np.uint8)
-        stamps = _arrivals(record, len(sources))
-        found: list[Unpacked] = []
-        if sources.max(initial=0) >= len(record.sections):
+        batch = _decoder.decode(self._decompressor.decompress(data))
+        if batch.version != VERSION:
+            raise ValueError(f"packed by another version ({batch.version})")
+        sources = np.frombuffer(batch.sources, np.uint8)
+        times, counts = unpacked(batch.arrivals)[1].reshape(-1, 2).T
+        if (counts < 0).any() or (counts > len(sources)).any() or counts.sum() != len(sources) or sources.max(initial=0) >= max(1, len(batch.sections)):
             raise ValueError(DAMAGED)
-        for number, section in enumerate(record.sections):
-            if topics is None or section.topic in topics:
-                places = np.flatnonzero(sources == number)
-                found += _unpacked(section, places.tolist(), stamps[places].tolist())
-        return sorted(found, key=lambda one: one.place)
+        arrivals = np.repeat(times, counts).tolist()
+        wanted = [topics is None or section.topic in topics for section in batch.sections]
+        messages = [_messages(section) if w else iter(()) for section, w in zip(batch.sections, wanted, strict=True)]
+        found = [
+            Unpacked(arrival_ns, batch.sections[number].topic, next(messages[number], None))
+            for number, arrival_ns in zip(batch.sources, arrivals, strict=True)
+            if wanted[number]
+        ]
+        if any(one.message is None for one in found) or any(next(rest, None) is not None for rest in messages):
+            raise ValueError(DAMAGED)
+        return found
 
 
-def _arrivals(record: Record, messages: int) -> Any:
-    if not 1 <= record.arrivals <= messages:
+def _messages(section: Section) -> Iterator[Any]:
+    texts = iter(unpack_link(section.link) if section.link is not None else [])
+    size = sum(max(0, group.numbers.rows) * (8 * len(group.numbers.kinds) + len(group.form)) for group in section.groups)
+    if len(section.order) % 2 or size > PLAIN_MAX_BYTES:
         raise ValueError(DAMAGED)
-    decoder = Decoder(record.head, record.data, np.full(2, record.arrivals, np.int64))
-    table = decoder.take(record.arrivals, 2)
-    counts = table[:, 1]
-    if (counts < 0).any() or counts.sum() != messages:
+    forms = [msgspec.msgpack.decode(group.form) for group in section.groups]
+    tables = [unpacked(group.numbers) for group in section.groups]
+    rows = [zip(floats.tolist(), integers.tolist(), strict=True) for floats, integers in tables]
+    for number in np.frombuffer(section.order, np.uint16).tolist():
+        if number >= len(rows) or (row := next(rows[number], None)) is None:
+            raise ValueError(DAMAGED)
+        floats, integers = iter(row[0]), iter(row[1])
+        try:
+            yield put_back(forms[number], floats, integers, texts)
+        except StopIteration:
+            raise ValueError(DAMAGED) from None
+        if next(floats, None) is not None or next(integers, None) is not None:
+            raise ValueError(DAMAGED)
+    if next(texts, None) is not None or any(next(rest, None) is not None for rest in rows):
         raise ValueError(DAMAGED)
-    return np.repeat(record.first_ns + record.unit_ns * table[:, 0], counts)
-
-
-def _unpacked(section: Section, places: list[int], stamps: list[int]) -> Iterator[Unpacked]:
-    messages = unpack(section.packed)
-    raws = unpack_link(section.link) if section.link is not None else [b""] * len(messages)
-    if not len(messages) == len(raws) == len(places):
-        raise ValueError(DAMAGED)
-    for place, arrival_ns, data, raw in zip(places, stamps, messages, raws, strict=True):
-        yield Unpacked(arrival_ns, place, section.topic, data, section.field, raw)
-
-
-def without_raw(topic: TopicName, message: Message) -> tuple[Message, bytes]:
-    """A message without its raw bytes, and these."""
-    field = BYTES_FIELDS.get(topic)
-    if field is None:
-        return message, b""
-    return msgspec.structs.replace(message, **{field: b""}), getattr(message, field)

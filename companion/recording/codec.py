@@ -22,16 +22,14 @@ NONFINITE = "_nonfinite"
 _MARK = b'"_nonfinite"'
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """numpy scalars and arrays as plain data: a message whose sender did not convert them is logged all the same."""
     if isinstance(value, (np.generic, np.ndarray)):
         return value.tolist()
     raise NotImplementedError(f"{type(value).__name__} cannot be logged")
 
 
-_encoder = msgspec.json.Encoder(enc_hook=_plain)
-_packed_encoder = msgspec.msgpack.Encoder(enc_hook=_plain)
-_packed_decoders = {topic: msgspec.msgpack.Decoder(row.type) for topic, row in TOPICS.items()}
+_encoder = msgspec.json.Encoder(enc_hook=plain)
 _decoders = {topic: msgspec.json.Decoder(row.type) for topic, row in TOPICS.items()}
 
 
@@ -41,7 +39,7 @@ def encode(message: Message) -> bytes:
     if b"null" not in data:
         return data
     places: list[Path] = []
-    _find(msgspec.to_builtins(message, enc_hook=_plain), [], places)
+    _find(msgspec.to_builtins(message, enc_hook=plain), [], places)
     if not places:
         return data
     return data[:-1] + b"," + _MARK + b":" + _encoder.encode(places) + b"}"
@@ -62,33 +60,14 @@ def decode(topic: TopicName, data: bytes) -> Message:
         return msgspec.convert(renamed, TOPICS[topic].type)
 
 
-def encode_packed(message: Message) -> bytes:
-    """One message as MessagePack."""
-    return _packed_encoder.encode(message)
-
-
-def decode_packed(topic: TopicName, data: bytes, field: str = "", raw: bytes = b"") -> Message:
-    """The message that `encode_packed` wrote, also an older version of it; as `decode`.
-
-    field: of the raw bytes that were taken out of the message; "": none.
-    """
+def from_plain(topic: TopicName, fields: Any) -> Message:
+    """The message of plain data, also of an older version of it; as `decode`."""
     try:
-        message = _packed_decoders[topic].decode(data)
-        if field:
-            setattr(message, field, raw)
-        return message
-    except UnicodeDecodeError as error:
-        raise msgspec.ValidationError(str(error)) from None
-    except (msgspec.ValidationError, AttributeError):
-        try:
-            fields = msgspec.msgpack.decode(data)
-        except UnicodeDecodeError as error:
-            raise msgspec.ValidationError(str(error)) from None
-        if not isinstance(fields, dict):
-            raise msgspec.ValidationError("not a message") from None
-        if field:
-            fields[field] = raw
-        renamed = aliases.renamed_message(topic, fields)
+        return msgspec.convert(fields, TOPICS[topic].type)
+    except msgspec.ValidationError:
+        renamed = aliases.renamed_message(topic, fields) if isinstance(fields, dict) else fields
+        if renamed == fields:
+            raise
         return msgspec.convert(renamed, TOPICS[topic].type)
 
 

@@ -29,11 +29,11 @@ from companion.core.messages import TOPIC_OF, TOPICS, Message
 from companion.core.vehicle import Vehicle
 from companion.recording.batches import DICTIONARY, ENCODING, BatchReader, Unpacked
 from companion.recording.chunks import CHUNK_MAX_BYTES, ChunkTooLarge, chunk_data, chunk_records
-from companion.recording.codec import decode, decode_packed
+from companion.recording.codec import decode, from_plain
 from companion.recording.writer import METADATA
 
 BROKEN = (McapError, struct.error, ZstdError, ValueError, MemoryError, OverflowError, EOFError, KeyError, RuntimeError)
-EXPANSION_MAX = 200  # messages of a log over the bytes of its file; a flight's are about 10 times as long
+EXPANSION_MAX = 200  # text of a log over the bytes of its file; a flight's is about 3
 HEAD_MAX_BYTES = 4_000_000  # the metadata stand at the head of a log
 M = TypeVar("M", bound=Message)
 
@@ -229,7 +229,7 @@ def iterate(path: str | Path, topics: Iterable[TopicName] | None = None, log: Lo
                     log.note_undecodable(record.topic, "no such topic in this version")
                     continue
                 try:
-                    message = decode_packed(topic, record.data, record.field, record.raw)
+                    message = from_plain(topic, record.message)
                 except msgspec.MsgspecError as error:
                     log.note_undecodable(topic, str(error))
                     continue
@@ -283,9 +283,6 @@ def _records(
                     if reader is None:
                         raise ValueError("packed without names")
                     found = reader.read(one.data, names)
-                    left -= sum(len(message.data) + len(message.raw) for message in found)
-                    if left < 0:
-                        raise ChunkTooLarge
                     yield from found
             else:
                 if isinstance(record, Metadata) and DICTIONARY in record.metadata:

@@ -23,8 +23,8 @@ from companion.core.config import ConfigError
 from companion.core.enums import TopicName
 from companion.core.messages import TOPICS, Message
 from companion.recording import batches
-from companion.recording.batches import BatchPacker
-from companion.recording.codec import encode, encode_packed, json_schema, schema_hashes
+from companion.recording.batches import BatchPacker, Row, row_of
+from companion.recording.codec import encode, json_schema, schema_hashes
 
 SPOOL_MAX_BYTES = 16_000_000  # minutes of flight, for a disk that comes back
 CHUNK_BYTES = 4_000_000  # larger than any flush interval fills, so a chunk ends when `flush` says so
@@ -189,31 +189,26 @@ class LogWriter:
         if pending and self._spool.waiting_bytes > SPOOL_MAX_BYTES:
             self.dropped += len(pending)
         else:
-            batch: list[tuple[TopicName, bytes, bytes, int]] = []
-            size = 0
+            rows: list[Row] = []
             for topic, message, arrival_s in pending:
-                if (row := self._encoded(topic, message, arrival_s)) is not None:
-                    batch.append(row)
-                    size += len(row[1]) + len(row[2])
-                if len(batch) >= batches.MESSAGES_MAX or size >= batches.BYTES_MAX:
-                    self._write(batch)
-                    batch, size = [], 0
-            self._write(batch)
+                if (row := self._row(topic, message, arrival_s)) is not None:
+                    rows.append(row)
+                if len(rows) >= batches.MESSAGES_MAX:
+                    self._write(rows)
+                    rows = []
+            self._write(rows)
         self._drain()
 
-    def _encoded(
-        self, topic: TopicName, message: Message, arrival_s: float
-    ) -> tuple[TopicName, bytes, bytes, int] | None:
+    def _row(self, topic: TopicName, message: Message, arrival_s: float) -> Row | None:
         """A message as a batch takes it; None if it cannot be encoded, which is counted. Writes the copy of it, if one is due."""
+        log_time = _nanoseconds(arrival_s, ARRIVAL_UNIT_NS)
         try:
-            bare, raw = batches.without_raw(topic, message)
-            data, log_time = encode_packed(bare), _nanoseconds(arrival_s, ARRIVAL_UNIT_NS)
-            if topic not in batches.BYTES_FIELDS and TOPICS[topic].rate_hz == 0:
+            row = row_of(topic, message, log_time)
+            if not row.leaves.texts and TOPICS[topic].rate_hz == 0:
                 due = True
             else:
                 due = not abs(arrival_s - self._copied_s.get(topic, math.inf)) < COPY_PERIOD_S
-            if due:
-                text, publish_time = encode(message), _nanoseconds(message.stamp_s)
+            text = encode(message) if due else b""
         except (
             msgspec.MsgspecError,
             NotImplementedError,
@@ -228,15 +223,15 @@ class LogWriter:
         if due:
             self._copied_s[topic] = arrival_s
             channel = self._channels.get(topic) or self._open_channel(topic)
-            self._mcap.add_message(channel, log_time, text, publish_time, message.seq & 0xFFFFFFFF)
+            self._mcap.add_message(channel, log_time, text, _nanoseconds(message.stamp_s), message.seq & 0xFFFFFFFF)
         self.written += 1
-        return topic, data, raw, log_time
+        return row
 
-    def _write(self, batch: list[tuple[TopicName, bytes, bytes, int]]) -> None:
+    def _write(self, rows: list[Row]) -> None:
         """Write a batch as a chunk."""
-        if batch:
-            last_ns = batch[-1][3]
-            self._mcap.add_message(batches.CHANNEL_ID, last_ns, self._packer.pack(batch), batch[0][3])
+        if rows:
+            packed = self._packer.pack(rows)
+            self._mcap.add_message(batches.CHANNEL_ID, rows[-1].arrival_ns, packed, rows[0].arrival_ns)
         self._mcap.flush()  # type: ignore[no-untyped-call]  # mcap leaves it without annotations
 
     def _open_channel(self, topic: TopicName) -> int:

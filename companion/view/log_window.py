@@ -35,7 +35,7 @@ from companion.recording.chunks import (
     chunk_data,
     stated_size,
 )
-from companion.recording.codec import decode, decode_packed
+from companion.recording.codec import decode, from_plain
 from companion.recording.log import Log, LogError, first_metadata, iterate, parts
 from companion.view.digest import INPUTS, PERIODS_S, Digest
 
@@ -54,7 +54,6 @@ STRETCH_MAX = 2.0
 DUE = 0.95  # part of a period after which a message is due: its arrival jitters
 HORIZON = b'"horizon_W":[['  # in a message that holds a predicted path
 NO_BLOCKS = b'"covariance_blocks":[]'  # in a message of the estimator without covariances
-NO_HORIZON_PACKED, NO_BLOCKS_PACKED = b"\xa9horizon_W\x90", b"\xb1covariance_blocks\x90"  # the same in MessagePack
 LENGTH, ROW = struct.Struct("<Q"), struct.Struct("<QQ")
 AHEAD = 8  # chunks that are decompressed before they are needed
 
@@ -264,7 +263,7 @@ class LogIndex:
                 if topic is None or not _packed_due(one, topic, digest.stretch, due_ns):
                     continue
                 try:
-                    message = decode_packed(topic, one.data, one.field, one.raw)
+                    message = from_plain(topic, one.message)
                 except (msgspec.MsgspecError, KeyError):
                     continue
                 if topic == "control" or digest.wants(topic, message.stamp_s):
@@ -277,8 +276,8 @@ def _packed_due(one: Unpacked, topic: TopicName, stretch: float, due_ns: dict[To
     if not period_s:
         return True
     if one.arrival_ns < due_ns.get(topic, 0):
-        return topic == "control" and NO_HORIZON_PACKED not in one.data
-    if topic == "estimator" and NO_BLOCKS_PACKED in one.data:
+        return topic == "control" and bool(one.message.get("horizon_W"))
+    if topic == "estimator" and not one.message.get("covariance_blocks"):
         return False
     due_ns[topic] = one.arrival_ns + int(period_s * stretch * DUE * 1e9)
     return True

@@ -9,9 +9,8 @@ from tempfile import TemporaryDirectory
 import msgspec
 import zstandard
 
-from companion.recording import batches
-from companion.recording.batches import BatchPacker, dictionary
-from companion.recording.codec import encode, encode_packed
+from companion.recording.batches import BatchPacker, dictionary, row_of
+from companion.recording.codec import encode
 from companion.recording.log import LogEntry, iterate
 from companion.recording.recorder import FLUSH_PERIOD_S, RecorderNode
 from companion.recording.writer import LogWriter
@@ -29,8 +28,7 @@ def by_topic(entries: list[LogEntry], packed: bool) -> Counter[str]:
                 parts.setdefault(int(entry.arrival_s / (FLUSH_PERIOD_S if packed else JSON_FLUSH_S)), []).append(entry)
         for part in parts.values():
             if packed:
-                rows = [(batches.without_raw(topic, one.message), round(one.arrival_s * 1e9)) for one in part]
-                data = packer.pack([(topic, encode_packed(bare), raw, ns) for (bare, raw), ns in rows])
+                data = packer.pack([row_of(topic, one.message, round(one.arrival_s * 1e9)) for one in part])
             else:
                 data = compressor.compress(b"".join(encode(one.message) for one in part))
             sizes[topic] += len(data)

@@ -18,6 +18,8 @@ from mcap.writer import Writer
 from companion.core.config import ConfigError
 from companion.core.messages import TOPICS, FcuAttitude, Image, LinkRx, Photo
 from companion.recording import batches
+from companion.recording.batches import Row
+from companion.recording.forms import Leaves
 from companion.recording import writer as writer_module
 from companion.recording.log import LogError, Undecodable, iterate, parts, read_log, series, side_cars
 from companion.recording.recorder import RecorderNode, pose_at
@@ -201,8 +203,8 @@ def test_messages_of_another_version_are_counted_not_fatal(tmp_path):
     writer = LogWriter(path, {})
     writer.put("fcu_attitude", attitude(1.0), 1.0)
     writer.flush()
-    other = msgspec.msgpack.encode({"stamp_s": 2.0, "roll": 0.1})
-    writer._mcap.add_message(batches.CHANNEL_ID, 2, writer._packer.pack([("fcu_attitude", other, b"", 2)]), 2)
+    other = Row("fcu_attitude", msgspec.msgpack.encode({"stamp_s": 0.0, "roll": 0.0}), Leaves([2.0, 0.1], [], []), 2)
+    writer._mcap.add_message(batches.CHANNEL_ID, 2, writer._packer.pack([other]), 2)
     writer.close()
     log = read_log(path)
     assert len(log["fcu_attitude"]) == 1
