@@ -149,6 +149,10 @@ def _gnss_jump(faults: FaultInjector, fault: Fault, active: bool) -> None:
     faults.target.world.sensors.set_fault("gnss_jump", tuple(fault.value) if active else None)
 
 
+def _gnss_refused(faults: FaultInjector, fault: Fault, active: bool) -> None:
+    faults.target.world.autopilot.set_gnss_refused(active)
+
+
 def _battery_low(faults: FaultInjector, fault: Fault, active: bool) -> None:
     faults.target.world.sensors.set_fault("battery_low", tuple(fault.value) if active else None)
 
@@ -386,6 +390,7 @@ def _set_host(world: World, name: str, value: float | bool | None) -> None:
 EFFECTS: dict[FaultKind, Callable[[FaultInjector, Fault, bool], None]] = {
     FaultKind.GNSS_LOST: _gnss_lost,
     FaultKind.GNSS_JUMP: _gnss_jump,
+    FaultKind.GNSS_REFUSED: _gnss_refused,
     FaultKind.MARKERS_HIDDEN: _markers_hidden,
     FaultKind.CAMERA_FROZEN: _camera_frozen,
     FaultKind.CAMERA_SLIPPED: _camera_slipped,

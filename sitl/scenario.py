@@ -47,6 +47,7 @@ class FaultKind(StrEnum):
 
     GNSS_LOST = "gnss_lost"  # no fixes
     GNSS_JUMP = "gnss_jump"  # value: offset east, north, up [m]
+    GNSS_REFUSED = "gnss_refused"  # the flight controller does not use the fixes, for whatever reason
     MARKERS_HIDDEN = "markers_hidden"  # the camera sees nothing
     CAMERA_FROZEN = "camera_frozen"  # every image is the last one before the fault, with a new stamp
     CAMERA_SLIPPED = "camera_slipped"  # value: rotation vector [rad] of the camera on its mount, in its own frame

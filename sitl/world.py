@@ -61,6 +61,8 @@ class FlightController(Protocol):
 
     def set_rc(self, channels_us: list[int] | None) -> None: ...  # None: no RC signal
 
+    def set_gnss_refused(self, refused: bool) -> None: ...  # fixes come, and the estimator uses none of them
+
     def set_imu_fault(self, fault: ImuFault | None) -> None: ...  # of the stream; None: there is none
 
     @property

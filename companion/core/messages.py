@@ -206,6 +206,11 @@ class FcuStatus(Message):
     clipping_hz: float = float("nan")
     position_ok: bool | None = None  # PX4 has a horizontal position, by its own checks (SYS_STATUS); None: not reported
 
+    @property
+    def gnss_used(self) -> bool:
+        """The receiver has a fix, and the flight controller has a position: else it does not use the fix, whatever its reason."""
+        return self.gnss_ok and self.position_ok is not False
+
 
 class FcuInfo(Message):
     """Identity of the flight controller and the parameters that preflight checks, when they are known or change."""

@@ -172,7 +172,7 @@ class EstimatorNode(Node):
         walk_m_sqrt_s = vehicle.estimator.process.gnss_bias_m_sqrt_s
         self._across, self._along = ForceWindows(FORCE_PERIOD_S), ForceWindows(THRUST_PERIOD_S)
         self._flying = self._in_offboard = False
-        self._fix_s = -inf  # stamp of the newest status with a fix
+        self._fix_s = -inf  # stamp of the newest status with a fix that the flight controller uses
         self._imu_check = ImuCheck()
         self._prior = initial_variances(vehicle)
         self._witnesses = BundleWitnesses(self._filter.p_BC, self._filter.q_BC, walk_m_sqrt_s)
@@ -274,7 +274,7 @@ class EstimatorNode(Node):
         self._add_receiver(message)
         if message.gnss_ok and isfinite(message.gnss_h_acc_m) and isfinite(message.gnss_v_acc_m):
             self._accuracy_m = (message.gnss_h_acc_m / sqrt(2), message.gnss_v_acc_m)
-        if message.gnss_ok:
+        if message.gnss_used:
             self._fix_s = stamp_s
             self._witnesses.add_fix(stamp_s, message.gnss_h_acc_m)
         voltage, for_thrust_v = self._voltage, message.thrust_voltage_v

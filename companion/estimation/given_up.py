@@ -6,6 +6,10 @@ that was known to stand elsewhere would be used again. So evidence that lasts is
 stood, in sight all the time, for as many observations as a place needs to be learned.
 """
 
+import numpy as np
+
+from companion.core.arrays import Array
+
 GIVEN_UP_S = 2.0  # of evidence; the mission backs away after as long (`bundle_displaced`)
 ESTABLISHED_COUNT, ESTABLISHED_S = 8, 0.4  # observations before a place counts, and before it counts again
 FRAME_S = 0.1  # between two observations in a row; what the place may be wrong by after longer is added up
@@ -26,6 +30,7 @@ class GivenUp:
         self._since_s: float | None = None  # evidence without a break
         self._back: list[float] = []  # observations in a row where it stood
         self._uncertain_m = 0.0
+        self._shift_W = np.zeros(3)
 
     @property
     def suspected(self) -> bool:
@@ -44,10 +49,16 @@ class GivenUp:
             self._for_good |= lasts_s > HIDDEN_S
             self._uncertain_m += error_m if lasts_s > FRAME_S else 0.0
 
+    def note_shift(self, shift_W: Array) -> None:
+        """The place was moved with the bundle that stands elsewhere [m], (3,): that one may have moved, not the flight controller erred."""
+        if self.active:
+            self._shift_W = self._shift_W + shift_W
+
     def note(self, stamp_s: float, evidence: bool, displaced: bool, offset_m: float) -> None:
         """An observation. evidence: the last ones show a displaced bundle; displaced, offset_m: this one, and by how much [m]."""
         if self.active:
-            self._for_good |= displaced and self._uncertain_m > CERTAIN_SHARE * offset_m
+            uncertain_m = self._uncertain_m + float(np.linalg.norm(self._shift_W))
+            self._for_good |= displaced and uncertain_m > CERTAIN_SHARE * offset_m
             self._back = (
                 [] if displaced or (self._back and stamp_s - self._back[-1] > FRAME_S) else [*self._back, stamp_s]
             )

@@ -547,7 +547,9 @@ class PlaceWitness:
                 step_by_step = since_s <= MOVING_GAP_S and step_m < MOVING_STEP * tolerance_m
                 self._moving = step_by_step and place.last_offset_m > MOVING_STEP * tolerance_m
             offset_m = away_m
+        stood_W = place.by_velocity_W
         scattered = displaced and not self._keep_distance(place, away_W, tolerance_m, follow_m)
+        self._given_up.note_shift(place.by_velocity_W - stood_W)
         self._run = self._run + 1 if displaced else 0
         if self._run == 1:
             self._run_since_s = seen.stamp_s

@@ -13,7 +13,7 @@ from companion.mission.curves import flown_s, to_trajectory
 from companion.mission.inspecting import fly_to_stop
 from companion.mission.inspection_route import to_world
 from companion.mission.mission_context import MissionContext
-from companion.mission.monitors import CONTROL_ERROR, ESTIMATE_GOOD
+from companion.mission.monitors import CONTROL_ERROR
 from companion.mission.requests import CRITICAL, WARNING
 from companion.mission.start_checks import health_warning, imu_warning
 
@@ -205,13 +205,12 @@ def _can_sink(mission: MissionContext, left: Phase, now_s: float) -> bool:
     descended = flight.descended and left == Phase.RETURN and mission.safety.demand is None  # it is as good as down
     lost = inputs.gnss_lost(now_s) or inputs.px4_without_position() or inputs.px4_refuses_satellites(now_s)
     without_position = lost or (not mission.plan.satellites and not descended)
-    return known and without_position and may_sink(mission)
+    return known and without_position and may_sink(mission, now_s)
 
 
-def may_sink(mission: MissionContext) -> bool:
+def may_sink(mission: MissionContext, now_s: float) -> bool:
     """This stack is in control, and no monitor that doubts its estimate demands a landing."""
-    doubted = any(name not in ESTIMATE_GOOD for name in mission.safety.demanding(SafetyAction.LAND))
-    return mission.inputs.mode == FcuMode.OFFBOARD and not doubted
+    return mission.inputs.mode == FcuMode.OFFBOARD and mission.safety.may_sink(mission.inputs.bundle_seen(now_s))
 
 
 def _sink(mission: MissionContext, now_s: float) -> None:

@@ -11,7 +11,7 @@ from companion.mission import reference_geometry as geometry
 from companion.mission.inspection_progress import Inspecting
 from companion.mission.inspection_route import Nearest, Stop, to_frame, to_world
 from companion.mission.mission_context import MissionContext
-from companion.mission.mission_inputs import SEEN_S
+from companion.mission.snapshot import SEEN_S
 from companion.mission.plan import leaves_limits
 
 NEAR_M = 0.15  # position error at which a photograph is requested, a quarter of the way to the next at 82 % overlap; the payload process waits for what its exposure needs

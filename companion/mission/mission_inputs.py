@@ -38,7 +38,7 @@ from companion.mission.modes import MANUAL_MODES
 from companion.mission.plan import Plan, leaves_limits
 from companion.mission.raw_guard import POSITION_AGE_S, RawGuard
 from companion.mission.rc_switch import SwitchReader
-from companion.mission.snapshot import SafetySnapshot
+from companion.mission.snapshot import SEEN_S, SafetySnapshot
 from companion.mission.tilt_error import TiltErrorTrend, tilt_error
 from companion.mission.trends import BatteryTrend, ControlTrend, InnovationTrend, TiltTrend, WindTrend
 
@@ -47,7 +47,8 @@ OUTSIDE_S = 0.5  # a voltage counts as implausible for this long after the last 
 WAY_HEIGHT_M = 1.0  # over the take-off point; what is lower belongs to take-off and landing
 WIND_HEIGHT_M = 1.0  # over the take-off point; nearer to the ground its push counts as wind
 CLIMB_ENDS_M = 1.3  # below its height PX4 ends a take-off: NAV_MC_ALT_RAD 0.8 m, and an overshoot of its estimate
-SEEN_S = 0.5  # a bundle counts as seen while its last accepted observation is younger
+UNFOLLOWED_S = 5.0  # of dead reckoning (EKF2_NOAID_TOUT), after which PX4 reports that it has no position
+RESETS_S = 2.5  # without a position, until PX4 has reset to satellites that it refused, and has checked them
 # The height may be wrong by the first; in gusts the aircraft lags a descent by less than the second while it sinks.
 TOUCH_BELOW_M, TOUCH_BEHIND_M, TOUCH_STILL_M_S = 1.0, 0.12, 0.15
 COPIES_S, COPIES_MAX = 2.0, 100  # images that show two bundles of one name are counted over this time
@@ -97,7 +98,7 @@ class MissionInputs:
         self._resets_at_home = 0
         self._linked_s = -math.inf
         self._guarded_s = math.inf  # when the independent guard last had a value
-        self._rc_s = self._gnss_s = self._followed_s = -math.inf
+        self._rc_s = self._gnss_s = self._followed_s = self._positioned_s = -math.inf
         self._sending_s = -math.inf
         self._fallback_since_s: float | None = None
         self._expected_modes: set[FcuMode] = set()
@@ -123,12 +124,23 @@ class MissionInputs:
                 self._voltage_outside = (now_s, outside_v)
         if status.rc_ok:
             self._rc_s = status.stamp_s
-        if status.gnss_ok:
-            self._gnss_s = status.stamp_s
-            if not self.px4_refuses_satellites(now_s):
-                self._followed_s = status.stamp_s
+        self._take_fix(status, now_s)
         if self.switch is not None:
             self.switch.read(status, now_s)
+
+    def _take_fix(self, status: FcuStatus, now_s: float) -> None:
+        """A fix counts while PX4 follows it. After a jump it has no position for a moment, and then resets to the satellites."""
+        if not status.gnss_ok:
+            return
+        if status.position_ok is not False:
+            self._positioned_s = status.stamp_s
+            if not self.px4_refuses_satellites(now_s):
+                self._followed_s = status.stamp_s
+        else:
+            self._followed_s = min(self._followed_s, self._positioned_s - UNFOLLOWED_S)
+        # Before its first position PX4 does not arm, and SYS_STATUS is up to a second old.
+        if status.stamp_s - self._positioned_s <= RESETS_S or self._positioned_s == -math.inf:
+            self._gnss_s = status.stamp_s
 
     def take_state(self, state: State) -> None:
         self.latest.put(state)
@@ -293,6 +305,8 @@ class MissionInputs:
             return "no position from the flight controller"
         if self.status is not None and not self.status.gnss_ok:
             return "no position fix"
+        if self.px4_without_position():
+            return "the flight controller has no position"
         return self.position_lost(now_s)
 
     def aircraft_point(self) -> tuple[Vec3, float] | None:

@@ -111,7 +111,18 @@ class Monitor(NamedTuple):
     alone: bool = True  # evaluated in a flight without satellites, too
     # This stack's own estimate, or that the aircraft follows it: a landing that is the first action begins at once and is PX4's.
     doubts: bool = False
+    at_once: bool = False  # its first action, to land, begins at once
     halts_return: bool = False  # its first action, to hold, begins at once and stops a return that another demands
+
+
+def may_sink_by(monitor: Monitor, seen: bool) -> bool:
+    """Whether this stack may sink by its own estimate, where PX4 has no position and the monitor demands a landing.
+
+    PX4 would level the aircraft and let the wind take it. seen: the bundle is in sight.
+    """
+    if monitor.doubts or monitor.name == INNOVATION:
+        return False
+    return seen or monitor.name not in (CONTROL_ERROR, CLIPPING)
 
 
 # --- values ---------------------------------------------------------------------------------------------------------
@@ -535,11 +546,8 @@ BEFORE_RETURN = (*ph.WORKING, Phase.PAUSE)
 NEAR = (*ph.AT_BUNDLE, *ph.ON_TRAJECTORY, Phase.INSPECT, Phase.PAUSE)
 BATTERY_VOLTAGE = "battery voltage"  # in `FcuStatus.implausible`; it has a monitor of its own
 TOUCHDOWN = "touchdown"  # while this monitor is active, the mission does not ask for disarming
-GNSS_LOST, BOTH_LOST, BUNDLE_LOST, BATTERY_CRITICAL = "gnss_lost", "both_lost", "bundle_lost", "battery_critical"
-UNAIDED = "unaided"
-# A landing that these demand is no doubt in this stack's own estimate: it may sink by it
-ESTIMATE_GOOD = (GNSS_LOST, BOTH_LOST, UNAIDED, BUNDLE_LOST, BATTERY_CRITICAL)
 CONTROL_ERROR = "control_error"  # the name of the monitor whose hold begins at the aircraft, not at the reference
+INNOVATION, CLIPPING = "innovation", "clipping"
 
 MONITORS: tuple[Monitor, ...] = (
     # control of the aircraft, and the links
@@ -574,7 +582,7 @@ MONITORS: tuple[Monitor, ...] = (
     Monitor("estimator_reset", "estimator was reset, its origin has moved", "resets", CRITICAL, OFFBOARD_OR_LAND,
         _own_estimate(lambda s: float(s.resets)), lambda v, p: 0.0, escalation=(STOP_STREAMING,)),
     # no retreat: an estimate in doubt must not fly near a structure
-    Monitor("innovation", "measurements contradict the estimate", "NIS per number", CRITICAL, OFFBOARD_OR_LAND,
+    Monitor(INNOVATION, "measurements contradict the estimate", "NIS per number", CRITICAL, OFFBOARD_OR_LAND,
         _own_estimate(_innovation), lambda v, p: v.safety.innovation_nis, hysteresis=0.5, after_s=0.5,
         escalation=(HOLD, LAND, STOP_STREAMING), escalation_s=2.0, advice="be ready to take over",
         detail=_worst_sensor),
@@ -646,16 +654,16 @@ MONITORS: tuple[Monitor, ...] = (
     Monitor("gnss_and_imu_lost", "no GNSS fix, inertial measurements are not used", "s", CRITICAL, NEAR,
         _gnss_age_without_imu, lambda v, p: v.safety.gnss_lost_s, hysteresis=0.5, after_s=1.0,
         escalation=(RETURN,), advice="be ready to take over", alone=False),
-    Monitor(GNSS_LOST, "no GNSS fix", "s", CRITICAL, (*ph.WORKING, Phase.PAUSE, Phase.RETURN, Phase.LAND),
+    Monitor("gnss_lost", "no GNSS fix", "s", CRITICAL, (*ph.WORKING, Phase.PAUSE, Phase.RETURN, Phase.LAND),
         _own_estimate(_gnss_age(False)), lambda v, p: v.safety.gnss_lost_s, hysteresis=0.5,
         escalation=(HOLD, LAND, STOP_STREAMING), escalation_s=2.0, advice="be ready to take over", alone=False),
-    Monitor(BOTH_LOST, "no GNSS fix and bundle not seen", "s", CRITICAL, (*NEAR, Phase.RETREAT),
+    Monitor("both_lost", "no GNSS fix and bundle not seen", "s", CRITICAL, (*NEAR, Phase.RETREAT),
         _both_age, lambda v, p: v.safety.both_lost_s, hysteresis=0.5,
         escalation=(RETREAT, LAND, STOP_STREAMING), escalation_s=4.0, advice="be ready to take over", alone=False),
     # whatever holds and retreats are under way: there is just the time left to sink by the inertial measurements
-    Monitor(UNAIDED, "nothing gives a position any more", "s", CRITICAL, ph.CONTROLLING,
+    Monitor("unaided", "nothing gives a position any more", "s", CRITICAL, ph.CONTROLLING,
         _unaided, lambda v, p: v.safety.both_lost_s + UNAIDED_S, hysteresis=0.5,
-        escalation=(LAND, STOP_STREAMING), escalation_s=4.0, advice="be ready to take over", alone=False),
+        escalation=(LAND, STOP_STREAMING), escalation_s=4.0, advice="be ready to take over", alone=False, at_once=True),
     # whether the aircraft follows the controller
     Monitor(CONTROL_ERROR, "too far from the reference", "m", CRITICAL, OFFBOARD_OR_LAND,
         _own_estimate(_control_error), lambda v, p: v.safety.control_error_m, hysteresis=0.3, after_s=0.5,
@@ -744,13 +752,13 @@ MONITORS: tuple[Monitor, ...] = (
         lambda s: float(len(s.new_faults)), lambda v, p: 0.5, after_s=1.0, escalation=(WARN, RETURN), escalation_s=5.0,
         advice="be ready to take over", detail=_faulty_systems),
     # A propeller or an arm is damaged. PX4's own estimate errs by it, and so may every other by the same accelerometer
-    Monitor("clipping", "vibration beyond the range of the accelerometer", "samples/s", CRITICAL, IN_AIR,
+    Monitor(CLIPPING, "vibration beyond the range of the accelerometer", "samples/s", CRITICAL, IN_AIR,
         _clipping, lambda v, p: CLIPPING_HZ, hysteresis=50.0, after_s=2.0, escalation=(LAND,),
         advice="be ready to take over, look at propellers and arms"),
     # the battery
     Monitor("battery_low", "battery low", "V", WARNING, BEFORE_RETURN,
         _voltage, lambda v, p: v.safety.battery_low_v, below=True, hysteresis=0.3, after_s=3.0, escalation=(RETURN,)),
-    Monitor(BATTERY_CRITICAL, "battery critical", "V", CRITICAL, IN_AIR,
+    Monitor("battery_critical", "battery critical", "V", CRITICAL, IN_AIR,
         _voltage, lambda v, p: v.safety.battery_critical_v, below=True, hysteresis=0.3, after_s=2.0,
         escalation=(LAND,)),
     # in flight no battery has such a voltage: the measurement is wrong, and the charge unknown
@@ -824,7 +832,7 @@ MONITORS: tuple[Monitor, ...] = (
 # In place of those that a flight without satellites cannot evaluate.
 MONITORS_ALONE: tuple[Monitor, ...] = (
     # for some seconds the inertial sensors hold the place; then backing away and landing are worth more than waiting
-    Monitor(BUNDLE_LOST, "no bundle seen, and nothing else gives a position", "s", CRITICAL, ph.CONTROLLING,
+    Monitor("bundle_lost", "no bundle seen, and nothing else gives a position", "s", CRITICAL, ph.CONTROLLING,
         _alone_age, lambda v, p: v.safety.both_lost_s, hysteresis=0.5,
         escalation=(HOLD, RETREAT, LAND, STOP_STREAMING), advice="be ready to take over in Altitude mode"),
 )  # fmt: skip

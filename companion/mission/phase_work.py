@@ -115,7 +115,7 @@ def _land(mission: MissionContext, now_s: float) -> None:
         known = inputs.state_age_s(now_s) <= STATE_FRESH_S
         down = mission.move_finished(now_s) or inputs.landed or inputs.touched(now_s) or move_too_long(mission, now_s)
         # Without setpoints PX4 would leave offboard for a mode in which nothing lands: without a fix Altitude, with the wind.
-        if down or not known or inputs.silent(now_s) or not may_sink(mission):
+        if down or not known or inputs.silent(now_s) or not may_sink(mission, now_s):
             request_land(mission, inputs.mode == FcuMode.OFFBOARD, now_s)
         return
     if inputs.mode != FcuMode.OFFBOARD:

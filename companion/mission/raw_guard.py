@@ -180,7 +180,7 @@ class RawGuard:
     def take_status(self, status: FcuStatus, now_s: float) -> None:
         """A status of a connected flight controller."""
         self._status = status
-        if status.gnss_ok:
+        if status.gnss_used:
             if now_s - self._fix_s > GNSS_AGE_S and math.isfinite(self._fix_s):
                 self._fix_since_s = now_s
             self._fix_s = now_s

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from companion.core.enums import Phase, SafetyAction
 from companion.core.messages import SafetyEvent
 from companion.core.vehicle import Vehicle
-from companion.mission.monitors import ACTIONS, ESCALATION_MIN_S, ESTIMATE_GOOD, Monitor, monitors_for
+from companion.mission.monitors import ACTIONS, ESCALATION_MIN_S, Monitor, may_sink_by, monitors_for
 from companion.mission.plan import Plan
 from companion.mission.snapshot import SafetySnapshot
 
@@ -63,7 +63,7 @@ def _does_not_wait(monitor: Monitor, first: SafetyAction) -> bool:
     """The first action of a monitor is taken at once, whatever action was taken last."""
     return (
         first in (SafetyAction.STOP_STREAMING, SafetyAction.RELINQUISH)
-        or (monitor.doubts and first == SafetyAction.LAND)
+        or ((monitor.doubts or monitor.at_once) and first == SafetyAction.LAND)
         or _halts_return(monitor, first)
     )
 
@@ -127,15 +127,18 @@ class SafetyMonitor:
         """A monitor is active."""
         return self._states[name].active
 
-    def demanding(self, action: SafetyAction) -> list[str]:
-        """The active monitors that are at this action of their escalation, whichever of them the demand names."""
+    def may_sink(self, seen: bool) -> bool:
+        """No active monitor demands a landing that must not be flown by this stack's estimate (`may_sink_by`)."""
+        return all(may_sink_by(monitor, seen) for monitor in self._landing())
+
+    def _landing(self) -> list[Monitor]:
+        """The active monitors that are at a landing, whichever of them the demand names."""
         states = ((monitor, self._states[monitor.name]) for monitor in self.monitors)
-        return [monitor.name for monitor, state in states if state.active and monitor.escalation[state.level] == action]
+        return [m for m, state in states if state.active and m.escalation[state.level] == SafetyAction.LAND]
 
     def estimate_doubted(self) -> bool:
         """An active monitor that doubts this stack's own estimate demands a landing."""
-        states = ((monitor, self._states[monitor.name]) for monitor in self.monitors if monitor.doubts)
-        return any(state.active and m.escalation[state.level] == SafetyAction.LAND for m, state in states)
+        return any(monitor.doubts for monitor in self._landing())
 
     def update(self, snapshot: SafetySnapshot) -> list[SafetyEvent]:
         """Evaluate all monitors; returns an event for each that became active, escalated or cleared."""
@@ -212,7 +215,7 @@ class SafetyMonitor:
         following = monitor.escalation[state.level + 1 : state.level + 2]
         if _px4_lands(s) and following == (SafetyAction.STOP_STREAMING,):
             return None  # there is no stream to end
-        if s.sinks and monitor.name in ESTIMATE_GOOD:
+        if s.sinks and may_sink_by(monitor, s.bundle_seen):
             state.level_since_s = now_s  # PX4 has not been asked yet; without a position it could do less
             return None
         if following and now_s - state.level_since_s >= wait_s:

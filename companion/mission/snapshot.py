@@ -22,6 +22,8 @@ from companion.mission.plan import Plan
 from companion.mission.raw_guard import RawMotion
 from companion.mission.reference_geometry import difference
 
+SEEN_S = 0.5  # a bundle counts as seen while its last accepted observation is younger
+
 
 @dataclass
 class SafetySnapshot:
@@ -118,3 +120,8 @@ class SafetySnapshot:
         if self.state is None or self.plan.bundle is None or self.state.bundle != self.plan.bundle:
             return math.inf
         return self.state.marker_age_s + self.state_age_s
+
+    @property
+    def bundle_seen(self) -> bool:
+        """The plan's bundle was observed just now; in an inspection any of its bundles."""
+        return self.marker_age_s < SEEN_S

@@ -86,6 +86,10 @@ class Autopilot:
         """Set the output of the RC receiver from now on; None: RC is lost."""
         self.stack.set_rc(channels_us)
 
+    def set_gnss_refused(self, refused: bool) -> None:
+        """Whether the estimator uses no fix, although the receiver reports one."""
+        self.stack.observer.refuses_gnss = refused
+
     def set_imu_fault(self, fault: ImuFault | None) -> None:
         """Set what is wrong with HIGHRES_IMU from now on; None: nothing."""
         self.stack.imu_fault = fault

@@ -88,6 +88,7 @@ class Observer:
         self.position_valid = False
         self.height_valid = False
         self.gnss_ok = False
+        self.refuses_gnss = False  # a fault: fixes come, and its checks do not pass
         self.resets = 0
         self.gates_apart = False
         self.ratio_p = self.ratio_v = 0.0  # innovation over gate: the test ratio of ESTIMATOR_STATUS
@@ -167,7 +168,7 @@ class Observer:
 
     def correct_gnss(self, now_s: float, fix: GnssFix) -> None:
         """Correct the state with a fix that was valid at its stamp."""
-        if not fix.ok or not self.uses_gnss:
+        if not fix.ok or not self.uses_gnss or self.refuses_gnss:
             return
         self._note_rate(fix.stamp_s)
         if not self.initialised:

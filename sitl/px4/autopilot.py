@@ -41,6 +41,7 @@ RC_EVERY = 5
 BATTERY_EVERY = 50
 HEARTBEAT_EVERY = 250
 ROTORS = 6
+REFUSED_M = 9.0  # more than EKF2_REQ_EPH and EKF2_REQ_EPV
 
 
 def check_parameters(process: Px4Process, source: Path, requested: dict[str, int | float]) -> None:
@@ -73,7 +74,8 @@ class Px4Autopilot:
             raise ConfigError(f"{loaded.path}: fault '{wrong}' needs the PX4 emulator")
         model = external_model(scenario.airframe)
         self._clock = scenario.fcu_clock
-        self._accuracy_m = claimed_accuracy_m(scenario.sensors.gnss)
+        self._gnss = scenario.sensors.gnss
+        self._accuracy_m = claimed_accuracy_m(self._gnss)
         self._noise = NormalNoise(np.random.default_rng(seed))
         self._cells = load_airframe(scenario.airframe, scenario.airframe_changes).battery.cells
         delay_ms = {"EKF2_GPS_DELAY": float(round(1000 * scenario.sensors.gnss.delay_s))}
@@ -119,6 +121,10 @@ class Px4Autopilot:
     def set_rc(self, channels_us: list[int] | None) -> None:
         """Set the RC channels from now on; None: RC is lost."""
         self.rc_us = None if channels_us is None else list(channels_us)
+
+    def set_gnss_refused(self, refused: bool) -> None:
+        """Let the receiver state an accuracy that EKF2_REQ_EPH refuses."""
+        self._accuracy_m = (REFUSED_M, REFUSED_M) if refused else claimed_accuracy_m(self._gnss)
 
     def set_imu_fault(self, fault: ImuFault | None) -> None:
         """Real PX4 sends what it measures: raises `ConfigError` for a fault of its stream."""

@@ -99,6 +99,7 @@ ATTACKS: tuple[Attack, ...] = (
     Attack("heading disturbed",
         lambda rng, s: _fault(FaultKind.HEADING_DISTURBED, s, rng.uniform(-1.0, 1.0))),
     Attack("satellites lost", lambda rng, s: _fault(FaultKind.GNSS_LOST, s)),
+    Attack("satellites refused", lambda rng, s: _fault(FaultKind.GNSS_REFUSED, s)),
     Attack("satellites jump",
         lambda rng, s: _fault(FaultKind.GNSS_JUMP, s, *rng.uniform(-3.0, 3.0, 2), rng.uniform(-0.5, 0.5))),
     # voltages

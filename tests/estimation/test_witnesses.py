@@ -392,10 +392,10 @@ def test_the_first_observation_of_a_displaced_bundle_does_not_count_and_no_later
 
 def test_the_real_bundle_counts_again_although_the_velocity_was_wrong_meanwhile():
     def back(t: float) -> np.ndarray:
-        return FACE_W + (np.array([2.0, 0, 0]) if 3 <= t < 13 else 0.0)
+        return FACE_W + (np.array([2.0, 0, 0]) if 3 <= t < 8 else 0.0)
 
-    judged = fly(back, velocity_error=lambda t: (0.0, 0.2, 0.0), seconds=20.0)
-    assert not judged.displaced_s(13.6)
+    judged = fly(back, velocity_error=lambda t: (0.0, 0.2, 0.0), seconds=15.0)
+    assert not judged.displaced_s(8.6)
     assert judged.reports[-1].displaced_m == 0.0
 
 
@@ -413,6 +413,18 @@ def test_a_bundle_that_was_elsewhere_is_not_excused_by_a_later_reset_of_the_flig
 def test_a_bundle_that_was_given_up_counts_again_where_it_stood():
     judged = fly(lambda t: FACE_W + (3.0 * (3 <= t < 8), 0.0, 0.0), seconds=25.0, **RESET)
     assert not judged.displaced_s(8.6) and not judged.reports[-1].given_up
+
+
+@pytest.mark.parametrize(("speed_m_s", "fix"), [(0.2, True), (0.3, True), (0.3, False), (0.8, False)])
+def test_a_copy_that_was_given_up_does_not_take_the_place_along(speed_m_s, fix):
+    """It drifted for ten seconds, and after one step back by its distance it stood where the bundle had stood: 8 m behind."""
+
+    def place(t: float) -> np.ndarray:
+        behind_m = 0.0 if t < 3.0 else 2.0 + speed_m_s * min(max(t - 6.0, 0.0), 10.0) - (2.0 if t >= 16.0 else 0.0)
+        return FACE_W + [behind_m, 0.0, 0.0]
+
+    judged = fly(place, seconds=19.0, fix=lambda t: fix or t < 2.5)
+    assert judged.displaced_s(16.0) == [t for t in judged.times_s if t >= 16.0] and judged.reports[-1].given_up
 
 
 @pytest.mark.parametrize("silent_s", [0.4, 0.9, 2.0, 5.0])

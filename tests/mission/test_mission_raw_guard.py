@@ -190,6 +190,16 @@ def test_without_a_fix_there_is_no_value_until_px4_has_settled_again():
     assert flight.run(1.0).motion is not None
 
 
+def test_a_position_that_px4_calls_invalid_is_no_witness():
+    """It dead-reckons then, whatever the receiver has."""
+    flight = Flight().on_ground().run(1.0)
+    flight.status["position_ok"] = False
+    flight.run(1.2)
+    assert flight.motion is None and flight.guard.velocity_difference_m_s(flight.now_s) is None
+    flight.status["position_ok"] = None
+    assert flight.run(SETTLE_S + 0.5).motion is not None
+
+
 def test_the_reset_at_the_end_of_a_loss_of_gnss_does_not_move_the_record():
     flight = Flight().on_ground().run(1.0)
     flight.status["gnss_ok"] = False

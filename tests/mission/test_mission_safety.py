@@ -527,10 +527,37 @@ def test_a_landing_that_px4_could_only_fly_level_is_flown_by_this_stack(position
     sinks_before_px4_lands(world.run_until("LAND", 60.0))
 
 
+@pytest.mark.parametrize(("position_ok", "until_s"), [(None, 0.0), (False, 3.0), (False, 20.0)])
+def test_satellites_without_a_position_of_px4_are_lost_after_the_time_of_a_reset(position_ok, until_s):
+    """PX4 resets to satellites that it has refused within this time; those that it does not use at all are no witness."""
+    world = fly_to("HOLD", bridge_plan)
+    begin_s = world.now_s
+    world.edit[FcuStatus] = lambda m: msgspec.structs.replace(
+        m, position_ok=position_ok if m.stamp_s < begin_s + until_s else True
+    )
+    world.run(8.0)
+    lost = [e.stamp_s - begin_s for e in world.events if e.monitor == "gnss_lost_at_bundle" and e.active]
+    assert (3.4 < lost[0] < 4.0) if until_s > 8 else not lost
+    assert world.phase == "HOLD"
+
+
+def test_the_landing_of_a_monitor_that_does_not_doubt_the_estimate_is_flown_by_this_stack():
+    world = fly_to("HOLD", bridge_plan)
+    both(edit(FcuStatus, position_ok=False, clipping_hz=400.0))(world)
+    sinks_before_px4_lands(world.run_until("LAND", 4.0))
+
+
+def test_without_the_bundle_vibration_leaves_no_estimate_to_sink_by():
+    world = fly_to("HOLD", bridge_plan)
+    both(edit(FcuStatus, position_ok=False, clipping_hz=400.0), attribute("bundle_in_view", False))(world)
+    world.run_until("LAND", 4.0).run(2.0)
+    assert asked_to_land(world)
+
+
 def test_an_estimate_in_doubt_waits_for_px4s_position_for_a_moment_only():
     world = fly_to("HOLD", bridge_plan)
     both(edit(FcuStatus, position_ok=False), contradicted)(world)
-    world.run_until("LAND", 3.0).run(1.3)
+    world.run_until("LAND", 5.0).run(1.3)
     assert not asked_to_land(world)
     world.run(0.5)
     assert asked_to_land(world) and not [e for e in world.events if e.action == "stop streaming"]

@@ -32,15 +32,24 @@ class Landing(NamedTuple):
     px4_from_m: float  # height at which PX4 was asked to land
 
 
-def land(mission: str, phase: Phase, world: int, after_s: float, *hidden: FaultKind, without_s: float = 0.0) -> Landing:
-    """Lose GNSS, and after without_s the bundle."""
+def land(
+    mission: str,
+    phase: Phase,
+    world: int,
+    after_s: float,
+    *second: FaultKind,
+    without_s: float = 0.0,
+    loss: FaultKind = FaultKind.GNSS_LOST,
+) -> Landing:
+    """Lose GNSS, and after without_s the bundle, or what else the second faults take."""
     lockstep = Lockstep(load(mission, world), world)
     lockstep.start()
     assert lockstep.run_until(lambda: lockstep.pilot is not None and lockstep.pilot.phase == phase)
     at_s = lockstep.now_s + after_s
-    lockstep.faults.add(Fault(at_s=at_s, kind=FaultKind.GNSS_LOST, duration_s=600.0))
-    for kind in hidden:
-        lockstep.faults.add(Fault(at_s=at_s + without_s, kind=kind, duration_s=600.0))
+    lockstep.faults.add(Fault(at_s=at_s, kind=loss, duration_s=600.0))
+    for kind in second:
+        value = [400.0] if kind == FaultKind.IMU_CLIPS else []
+        lockstep.faults.add(Fault(at_s=at_s + without_s, kind=kind, duration_s=600.0, value=value))
     assert lockstep.run_until(lambda: lockstep.pilot.phase in ph.ENDED)
     assert lockstep.pilot.phase == Phase.DONE
     home, face_m = lockstep.loaded.scenario.start.p_W, lockstep.loaded.scenario.scene.bundles[0].p_W[0]
@@ -128,3 +137,38 @@ def test_a_landing_while_px4_refuses_the_satellites_is_flown_by_this_stack(world
     nearest_m = min(face_m - m.p_W[0] for m in truth)
     print(f"world {world}, jump {jump_m:g} m: moved {moved_m:.2f} m, {nearest_m:.2f} m from the face")
     assert moved_m < 3.0 and nearest_m > 2.0
+
+
+@pytest.mark.verify
+@pytest.mark.parametrize("world", [1, 2, 3])
+@pytest.mark.parametrize("without_s", [3.0, 8.0, 30.0])
+def test_satellites_that_px4_does_not_use_count_as_lost(world, without_s):
+    """The receiver had its fix all the time: the estimate followed PX4's dead-reckoned velocity 7 to 9 m through the face."""
+    landing = land(
+        "hold", Phase.HOLD, world, 1.0, FaultKind.MARKERS_HIDDEN, without_s=without_s, loss=FaultKind.GNSS_REFUSED
+    )
+    print(f"world {world}, hidden {without_s:g} s later: {landing}")
+    assert landing.nearest_m > 0.7 and landing.from_loss_m < 4.0, landing
+
+
+@pytest.mark.verify
+@pytest.mark.parametrize("world", [1, 2, 4])
+def test_a_landing_for_another_cause_is_flown_by_this_stack_while_px4_has_no_position(world):
+    """PX4 landed it level: 0.9 m behind the face in world 2, 3.4 m beyond the fence in world 4."""
+    landing = land("hold", Phase.HOLD, world, 0.0, FaultKind.IMU_CLIPS, without_s=10.0)
+    print(f"world {world}: {landing}")
+    assert landing.nearest_m > 1.5 and landing.from_loss_m < 2.0, landing
+
+
+def test_work_goes_on_by_the_bundle_while_px4_does_not_use_the_satellites():
+    lockstep = Lockstep(load("hold", 1), 1)
+    lockstep.start()
+    assert lockstep.run_until(lambda: lockstep.pilot is not None and lockstep.pilot.phase == Phase.HOLD)
+    begin_s = lockstep.now_s
+    lockstep.faults.add(Fault(at_s=begin_s + 1.0, kind=FaultKind.GNSS_REFUSED, duration_s=600.0))
+    lockstep.run_until(lambda: lockstep.now_s > begin_s + 20.0)
+    truth = [m for m in lockstep.messages["truth"] if m.stamp_s >= begin_s]
+    moved_m = max(math.dist(m.p_W, truth[0].p_W) for m in truth)
+    active = [e.monitor for e in lockstep.messages["safety"] if e.stamp_s >= begin_s and e.active]
+    assert lockstep.pilot.phase == Phase.HOLD and moved_m < 0.2, (lockstep.pilot.phase, moved_m)
+    assert active == ["gnss_lost_at_bundle", "raw_off"]
