@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from companion.core.enums import CommandAction, FcuMode, Phase, SafetyAction
+from companion.core.enums import CommandAction, FcuMode, Phase
 from companion.core.messages import WORLD
 from companion.core.trajectories import begins_at, resumed
 from companion.core.trajectory_messages import Hold, Move, Trajectory, Vec3

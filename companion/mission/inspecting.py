@@ -11,8 +11,8 @@ from companion.mission import reference_geometry as geometry
 from companion.mission.inspection_progress import Inspecting
 from companion.mission.inspection_route import Nearest, Stop, to_frame, to_world
 from companion.mission.mission_context import MissionContext
-from companion.mission.snapshot import SEEN_S
 from companion.mission.plan import leaves_limits
+from companion.mission.snapshot import SEEN_S
 
 NEAR_M = 0.15  # position error at which a photograph is requested, a quarter of the way to the next at 82 % overlap; the payload process waits for what its exposure needs
 LONGER_S = 10.0  # then it is requested all the same, and marked by the payload process where it is not sharp
