@@ -19,8 +19,8 @@ from msgspec import inspect
 from companion.core import enums
 from companion.core.enums import TopicName
 from companion.core.messages import TOPICS, Message
-from companion.recording.columns import DAMAGED, Table, packed, unpacked
 from companion.recording.codec import plain
+from companion.recording.columns import DAMAGED, Table, packed, unpacked
 from companion.recording.forms import Leaves, put_back, taken_out
 from companion.recording.link_frames import Link, LinkPacker, unpack_link
 
@@ -163,7 +163,9 @@ class BatchPacker:
         numbers = {form: number for number, form in enumerate(by_form)}
         order = np.array([numbers[row.form] for row in rows], np.uint16)
         groups = [
-            Group(form, packed(np.array([one.floats for one in own]), np.array([one.integers for one in own], np.int64)))
+            Group(
+                form, packed(np.array([one.floats for one in own]), np.array([one.integers for one in own], np.int64))
+            )
             for form, own in by_form.items()
         ]
         texts = [text for row in rows for text in row.leaves.texts]
@@ -201,7 +203,12 @@ class BatchReader:
             raise ValueError(f"packed by another version ({batch.version})")
         sources = np.frombuffer(batch.sources, np.uint8)
         times, counts = unpacked(batch.arrivals)[1].reshape(-1, 2).T
-        if (counts < 0).any() or (counts > len(sources)).any() or counts.sum() != len(sources) or sources.max(initial=0) >= max(1, len(batch.sections)):
+        if (
+            (counts < 0).any()
+            or (counts > len(sources)).any()
+            or counts.sum() != len(sources)
+            or sources.max(initial=0) >= max(1, len(batch.sections))
+        ):
             raise ValueError(DAMAGED)
         arrivals = np.repeat(times, counts).tolist()
         wanted = [topics is None or section.topic in topics for section in batch.sections]
@@ -218,7 +225,9 @@ class BatchReader:
 
 def _messages(section: Section) -> Iterator[Any]:
     texts = iter(unpack_link(section.link) if section.link is not None else [])
-    size = sum(max(0, group.numbers.rows) * (8 * len(group.numbers.kinds) + len(group.form)) for group in section.groups)
+    size = sum(
+        max(0, group.numbers.rows) * (8 * len(group.numbers.kinds) + len(group.form)) for group in section.groups
+    )
     if len(section.order) % 2 or size > PLAIN_MAX_BYTES:
         raise ValueError(DAMAGED)
     forms = [msgspec.msgpack.decode(group.form) for group in section.groups]

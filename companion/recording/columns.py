@@ -24,6 +24,7 @@ BY_BITS = 100  # kind of a column of floats: BY_BITS + zeros at the end of the p
 INTEGER = 99
 CONSTANT, SAME = 0, 1  # of what a column holds: one value; what another one holds. Then the types below
 TYPES = (np.dtype(np.int16), np.dtype(np.int32), np.dtype(np.int64))
+BOUNDS = (2**15, 2**31, 2**63)
 DAMAGED = "a packed part is damaged"
 SHORT = 2**31  # a column that changes, of numbers below it, stands as it is
 VALUES_MAX = 8_000_000  # of one table: 64 MB
@@ -53,15 +54,15 @@ class Table(msgspec.Struct, array_like=True):
 
 def packed(floats: Floats, integers: Ints) -> Table:
     """A table of the columns of both arrays, (n, f) and (n, i)."""
-    numbers, kinds = whole(floats)
+    numbers, decimals = whole(floats)
     numbers = np.concatenate((numbers, integers), axis=1)
-    kinds = bytes(kinds) + bytes([INTEGER] * integers.shape[1])
+    kinds = decimals.tobytes() + bytes([INTEGER] * integers.shape[1])
     rows = len(numbers)
     if not rows or not kinds:
         return Table(rows, kinds, [], b"", [], [], b"")
     middles = np.partition(numbers, rows // 2, axis=0)[rows // 2]
     moving = (numbers != middles).any(axis=0)
-    middles[moving & (np.abs(numbers) < SHORT).all(axis=0)] = 0
+    middles[moving & ((-SHORT < numbers) & (numbers < SHORT)).all(axis=0)] = 0
     contents, sources, sizes, parts = bytearray(len(kinds)), [], [], []
     known: dict[bytes, int] = {}
     with np.errstate(over="ignore"):
@@ -73,7 +74,8 @@ def packed(floats: Floats, integers: Ints) -> Table:
             contents[place] = SAME
             sources.append(source)
             continue
-        kind = next(i for i, t in enumerate(TYPES) if np.iinfo(t).min <= column.min() and column.max() <= np.iinfo(t).max)
+        least, most = int(column.min()), int(column.max())
+        kind = next(i for i, bound in enumerate(BOUNDS) if -bound <= least and most < bound)
         contents[place] = 2 + kind
         chunk = _compressor.chunk_compressor(column.astype(TYPES[kind]), _CONFIG)
         head, values = chunk.write_meta(), chunk.write_page(0)

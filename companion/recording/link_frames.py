@@ -64,7 +64,9 @@ class LinkPacker:
         stream = b"".join(pieces)
         order, members, rest = _frames(stream)
         lengths = [*map(len, pieces), *(end - begin for begin, end in rest)]
-        groups = [self._group(head, [stream[at : at + _size(head)] for at in places]) for head, places in members.items()]
+        groups = [
+            self._group(head, [stream[at : at + _size(head)] for at in places]) for head, places in members.items()
+        ]
         parts = b"".join(stream[begin:end] for begin, end in rest)
         return Link(len(pieces), _integers(np.array(lengths, np.int64)[:, None]), groups, order, parts)
 

@@ -18,9 +18,9 @@ from mcap.writer import Writer
 from companion.core.config import ConfigError
 from companion.core.messages import TOPICS, FcuAttitude, Image, LinkRx, Photo
 from companion.recording import batches
+from companion.recording import writer as writer_module
 from companion.recording.batches import Row
 from companion.recording.forms import Leaves
-from companion.recording import writer as writer_module
 from companion.recording.log import LogError, Undecodable, iterate, parts, read_log, series, side_cars
 from companion.recording.recorder import RecorderNode, pose_at
 from companion.recording.writer import LogWriter

@@ -10,7 +10,16 @@ import pytest
 import zstandard
 
 from companion.core.messages import FcuText, LinkRx
-from companion.recording.batches import Batch, BatchPacker, BatchReader, Group, Section, dictionary, dictionary_text, row_of
+from companion.recording.batches import (
+    Batch,
+    BatchPacker,
+    BatchReader,
+    Group,
+    Section,
+    dictionary,
+    dictionary_text,
+    row_of,
+)
 from companion.recording.codec import from_plain
 from companion.recording.columns import Table, packed, unpacked
 from companion.recording.forms import Leaves, put_back, taken_out
@@ -245,7 +254,10 @@ def test_a_batch_that_states_gigabytes_takes_no_memory():
         unpacked(constant)
     nothing = Table(2**40, b"", [], b"", [], [], b"")
     wide = msgspec.msgpack.encode([None] * 60_000)
-    for form, table, order in ((b"\x80", nothing, b""), (wide, Table(60_000, b"", [], b"", [], [], b""), bytes(120_000))):
+    for form, table, order in (
+        (b"\x80", nothing, b""),
+        (wide, Table(60_000, b"", [], b"", [], [], b""), bytes(120_000)),
+    ):
         count = len(order) // 2
         arrivals = packed(np.zeros((1, 0)), np.array([[0, count]]))
         batch = Batch(1, bytes(count), arrivals, [Section("health", [Group(form, table)], order, None)])
