@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 import numpy as np
 
+from companion.core import precision
 from companion.core.arrays import Array
 from companion.core.config import ConfigError
 from companion.core.enums import FcuMode
 from companion.core.frames import quat_from_rpy, rotation_matrix
 from companion.core.messages import CaptureTruth, Contact, HostStatus, Image, Truth
+from companion.core.precision import near, rounded
 from companion.core.trajectory_messages import Quat, Vec3
 from companion.runtime.nodes import payload_camera
 from sitl.airframe import Airframe, load_airframe, with_thrust
@@ -252,15 +254,15 @@ class World:
         plant = self.plant
         return Truth(
             stamp_s=self.now_s,
-            p_W=vec3(plant.p_W),
-            v_W=vec3(plant.v_W),
-            q_WB=quat(plant.q_WB),
-            omega_B=vec3(plant.omega_B),
-            disturbance_W=vec3(plant.disturbance_W),
-            gnss_bias_W=self.sensors.gnss_bias_W,
+            p_W=rounded(plant.p_W.tolist(), precision.TRUTH),
+            v_W=rounded(plant.v_W.tolist(), precision.TRUTH),
+            q_WB=rounded(plant.q_WB.tolist(), precision.ATTITUDE),
+            omega_B=rounded(plant.omega_B.tolist(), precision.TRUTH),
+            disturbance_W=rounded(plant.disturbance_W.tolist(), precision.TRUTH),
+            gnss_bias_W=rounded(self.sensors.gnss_bias_W, precision.TRUTH),
             bundles=self._bundles,
-            battery_voltage_v=float(plant.battery_voltage_v),
-            motor_thrust_n=tuple(plant.motor_thrust_n.tolist()),
+            battery_voltage_v=near(float(plant.battery_voltage_v), precision.VOLTAGE),
+            motor_thrust_n=rounded(plant.motor_thrust_n.tolist(), precision.TRUTH),
         )
 
 

@@ -21,6 +21,7 @@ from companion.control.solver import Nmpc, NmpcResult
 from companion.control.tilt_offset import TiltOffset
 from companion.control.trajectories import Samples, duration_s, in_world, is_finite, sample, standoff_plane
 from companion.control.yaw import YawController
+from companion.core import precision
 from companion.core.arrays import Array
 from companion.core.clock import Stopwatch
 from companion.core.enums import ControlSource, FcuMode, TopicName
@@ -37,6 +38,7 @@ from companion.core.messages import (
     State,
 )
 from companion.core.node import Latest, Node
+from companion.core.precision import near, rounded
 from companion.core.trajectory_messages import Quat, Vec3
 from companion.core.vehicle import Vehicle
 from companion.core.voltage import ThrustVoltage
@@ -204,11 +206,11 @@ class ControllerNode(Node):
         setpoint = Setpoint(
             stamp_s=now_s,
             expires_s=now_s + EXPIRY_PERIODS * self._period_s,
-            thrust=float(command[0]),
-            roll_rad=float(command[1]),
-            pitch_rad=float(command[2]),
-            yaw_rad=yaw_setpoint,
-            yaw_rate_rad_s=yaw_rate,
+            thrust=near(float(command[0]), precision.SETPOINT),
+            roll_rad=near(float(command[1]), precision.SETPOINT),
+            pitch_rad=near(float(command[2]), precision.SETPOINT),
+            yaw_rad=near(yaw_setpoint, precision.SETPOINT),
+            yaw_rate_rad_s=near(yaw_rate, precision.SETPOINT),
             source=self._active,
         )
         status = self._status(now_s, started_s, self._reason, cycle, result)
@@ -367,10 +369,10 @@ class ControllerNode(Node):
             reason=reason,
             reference_id=reference.id if reference is not None else -1,
             reference_finished=cycle is not None and cycle.finished,
-            reference_p_W=p_r,
-            reference_yaw_rad=yaw_r,
-            position_error_m=position_error,
-            yaw_error_rad=yaw_error,
+            reference_p_W=rounded(p_r, precision.POSITION),
+            reference_yaw_rad=near(yaw_r, precision.ANGLE),
+            position_error_m=near(position_error, precision.POSITION),
+            yaw_error_rad=near(yaw_error, precision.ANGLE),
             solver_status=result.status if result is not None else -1,
             solve_time_s=result.solve_time_s if result is not None else 0.0,
             cycle_time_s=self._stopwatch.read_s() - started_s,

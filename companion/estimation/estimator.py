@@ -8,8 +8,10 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from math import hypot, inf, isfinite, isnan, nan, sqrt
 
+import msgspec
 import numpy as np
 
+from companion.core import precision
 from companion.core.arrays import Array
 from companion.core.clock import Stopwatch
 from companion.core.enums import FcuMode, FilterOffset, Sensor
@@ -32,6 +34,7 @@ from companion.core.messages import (
     State,
 )
 from companion.core.node import Node
+from companion.core.precision import near, rounded, rounded_to, significant
 from companion.core.site import Plumb
 from companion.core.trajectory_messages import Vec3
 from companion.core.vehicle import Vehicle
@@ -75,6 +78,19 @@ THRUST_PERIOD_S = 0.1
 OFFSETS = tuple(FilterOffset)
 BLOCKS_EVERY = 10  # steps between two publications of the covariance's blocks
 # upper triangles of the blocks of position, velocity, attitude, disturbance and GNSS bias
+WITNESS_NUMBERS = tuple(f.name for f in msgspec.structs.fields(BundleWitness) if f.type is float)
+STATE_SCALES = np.full(StateIndex.MOUNT_OFFSET.stop, 10.0**precision.ANGLE)  # of the nominal state as published
+for _places, _decimals in (
+    (StateIndex.POSITION, precision.POSITION),
+    (StateIndex.VELOCITY, precision.SPEED),
+    (StateIndex.ATTITUDE, precision.ATTITUDE),
+    (StateIndex.DISTURBANCE, precision.FORCE),
+    (StateIndex.GNSS_BIAS, precision.POSITION),
+    (StateIndex.MARKER_POSITION, precision.POSITION),
+    (StateIndex.MARKER_ATTITUDE, precision.ATTITUDE),
+    (StateIndex.VELOCITY_BIAS, precision.SPEED),
+):
+    STATE_SCALES[_places] = 10.0**_decimals
 BLOCK_ROWS = [3 * block + i for block in range(5) for i in range(3) for _ in range(i, 3)]
 BLOCK_COLUMNS = [3 * block + j for block in range(5) for i in range(3) for j in range(i, 3)]
 
@@ -402,15 +418,17 @@ class EstimatorNode(Node):
         innovations, self._innovations = self._innovations, []
         dropped = self._dropped_late + (0 if self.history is None else self.history.dropped_late)
         status = EstimatorStatus(
-            stamp_s=now_s,
+            stamp_s=near(now_s, precision.TIME),
             innovations=innovations,
             rejected=self._rejected | self._imu_check.rejected,
             dropped_late=dropped,
-            update_time_s=self._stopwatch.read_s() - start_s,
+            update_time_s=near(self._stopwatch.read_s() - start_s, precision.TIME),
             covariance_blocks=self._covariance_blocks(state),
             note=self._note(),
             witness=self._report(now_s),
-            imu=ImuReport(self._imu_check.rate_hz, self._imu_check.fault, self._imu_check.problem),
+            imu=ImuReport(
+                near(self._imu_check.rate_hz, precision.RATIO), self._imu_check.fault, self._imu_check.problem
+            ),
             runaways={offset: count for offset in OFFSETS if (count := self._rejected[offset])},
         )
         return [state, status]
@@ -419,6 +437,8 @@ class EstimatorNode(Node):
         apart = self._pairs.report(now_s)
         witness = self._witnesses.report(self._bundle, now_s)
         witness.bundles_apart_m, witness.bundles_apart = apart.apart_m, apart.bundles
+        for name in WITNESS_NUMBERS:
+            setattr(witness, name, near(getattr(witness, name), precision.RATIO))
         return witness
 
     def _note(self) -> str:
@@ -536,13 +556,13 @@ class EstimatorNode(Node):
         late_s = self._now_s - stamp_s
         self._innovations.append(
             Innovation(
-                stamp_s=stamp_s,
+                stamp_s=near(stamp_s, precision.TIME),
                 sensor=sensor,
-                nis=nis,
+                nis=near(nis, precision.RATIO),
                 dof=size,
                 accepted=accepted,
-                noise_scale=noise_scale,
-                late_s=late_s,
+                noise_scale=near(noise_scale, precision.RATIO),
+                late_s=near(late_s, precision.TIME),
                 bundle=bundle,
             )
         )
@@ -655,16 +675,17 @@ class EstimatorNode(Node):
     # --- messages out
 
     def _state(self, filter_state: FilterState, now_s: float) -> State:
-        nominal, covariance = filter_state.nominal.tolist(), filter_state.covariance
+        nominal, covariance = rounded_to(filter_state.nominal, STATE_SCALES).tolist(), filter_state.covariance
         self._steps += 1
         if self._steps % BLOCKS_EVERY == 0:
-            self._blocks = tuple(covariance[BLOCK_ROWS, BLOCK_COLUMNS].tolist())
+            blocks = significant(covariance[BLOCK_ROWS, BLOCK_COLUMNS], precision.COVARIANCE_BITS)
+            self._blocks = tuple(blocks.tolist())
         position_std_m = largest_std(covariance[ErrorIndex.POSITION, ErrorIndex.POSITION])
         relative_std_m = self._relative_std_m(filter_state) if filter_state.marker_known else inf
         limits = (self._vehicle.safety.position_std_m,) if self._height is None else (inf, VELOCITY_STD_MAX_M_S)
         thrust_scale_variance = float(covariance[ErrorIndex.THRUST_SCALE, ErrorIndex.THRUST_SCALE][0, 0])
         return State(
-            stamp_s=now_s,
+            stamp_s=near(now_s, precision.TIME),
             valid=converged(filter_state, now_s, min(position_std_m, relative_std_m), *limits),
             p_W=tuple(nominal[StateIndex.POSITION]),
             v_W=tuple(nominal[StateIndex.VELOCITY]),
@@ -675,17 +696,17 @@ class EstimatorNode(Node):
             attitude_bias_W=tuple(nominal[StateIndex.ATTITUDE_BIAS]),
             mount_C=tuple(nominal[StateIndex.MOUNT]),
             thrust_scale=nominal[StateIndex.THRUST_SCALE][0],
-            thrust_scale_std=thrust_scale_variance**0.5,
+            thrust_scale_std=near(thrust_scale_variance**0.5, precision.ANGLE),
             bundle=(self._bundle or "") if filter_state.marker_known else "",
             p_WM=tuple(nominal[StateIndex.MARKER_POSITION]),
             q_WM=tuple(nominal[StateIndex.MARKER_ATTITUDE]),
-            marker_age_s=now_s - self._guided_s(filter_state, relative_std_m),
-            bundle_age_s=now_s - filter_state.accepted_s.get(Sensor.MARKER, -inf),
+            marker_age_s=near(now_s - self._guided_s(filter_state, relative_std_m), precision.AGE),
+            bundle_age_s=near(now_s - filter_state.accepted_s.get(Sensor.MARKER, -inf), precision.AGE),
             bundles=self._map(filter_state, now_s),
-            position_std_m=position_std_m,
-            relative_std_m=relative_std_m,
-            covariance_diag=tuple(covariance.diagonal()[:ERROR_SIZE].tolist()),
-            battery_voltage_v=self._voltage.value_v,
+            position_std_m=near(position_std_m, precision.POSITION),
+            relative_std_m=near(relative_std_m, precision.POSITION),
+            covariance_diag=tuple(significant(covariance.diagonal()[:ERROR_SIZE], precision.DIAGONAL_BITS).tolist()),
+            battery_voltage_v=near(self._voltage.value_v, precision.VOLTAGE),
             reset_count=self._resets,
         )
 
@@ -707,10 +728,10 @@ class EstimatorNode(Node):
         return tuple(
             MapBundle(
                 name,
-                tuple(poses[name][:3]),
-                tuple(poses[name][3:]),
-                now_s - record.accepted_s[0],
-                self._others_std_m[name],
+                rounded(poses[name][:3], precision.POSITION),
+                rounded(poses[name][3:], precision.ATTITUDE),
+                near(now_s - record.accepted_s[0], precision.AGE),
+                near(self._others_std_m[name], precision.POSITION),
             )
             for name, record in known
         )
@@ -724,7 +745,7 @@ class EstimatorNode(Node):
     def _no_state(self, now_s: float) -> State:
         zero, identity = (0.0, 0.0, 0.0), (1.0, 0.0, 0.0, 0.0)
         return State(
-            stamp_s=now_s,
+            stamp_s=near(now_s, precision.TIME),
             valid=False,
             p_W=zero,
             v_W=zero,

@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeVar
 
 from pymavlink.dialects.v20 import common
 
+from companion.core import precision
 from companion.core.clock import Stopwatch
 from companion.core.config import ConfigError
 from companion.core.enums import CommandAction, FcuMode, TopicName
@@ -39,6 +40,7 @@ from companion.core.messages import (
     State,
 )
 from companion.core.node import Node
+from companion.core.precision import near, rounded
 from companion.core.px4_parameters import PlannedFlight
 from companion.core.vehicle import Vehicle
 from companion.fcu.actions import Actions
@@ -340,6 +342,7 @@ class FcuNode(Node):
         if not self.plausible.attitude(q_WB, rates, now_s):
             return
         valid = stamp[1] and self.connected and self.plausible.in_time(Quantity.ATTITUDE, stamp[0], now_s)
+        q_WB, rates = rounded(q_WB, precision.ATTITUDE), rounded(rates, precision.RATE)
         self._out.append(FcuAttitude(stamp_s=stamp[0], valid=valid, q_WB=q_WB, omega_B=rates))
 
     def _on_position(self, m: LocalPositionNed, now_s: float) -> None:
@@ -354,6 +357,7 @@ class FcuNode(Node):
             return
         self.status.height_m = p_W[2]
         valid = stamp[1] and self.connected and self.plausible.in_time(Quantity.POSITION, stamp[0], now_s)
+        p_W, v_W = rounded(p_W, precision.POSITION), rounded(v_W, precision.SPEED)
         self._out.append(FcuPosition(stamp_s=stamp[0], valid=valid, p_W=p_W, v_W=v_W))
 
     def _on_imu(self, m: HighresImu, now_s: float) -> None:
@@ -367,6 +371,7 @@ class FcuNode(Node):
         if not self.plausible.imu(gyro_B, accel_B, now_s):
             return
         valid = stamp[1] and self.connected and self.plausible.in_time(Quantity.IMU_RATES, stamp[0], now_s)
+        gyro_B, accel_B = rounded(gyro_B, precision.RATE), rounded(accel_B, precision.FORCE)
         self._out.append(FcuImu(stamp_s=stamp[0], valid=valid, gyro_B=gyro_B, accel_B=accel_B))
 
     def _stamp(self, kind: int, boot_ms: float, now_s: float) -> tuple[float, bool] | None:
@@ -375,11 +380,12 @@ class FcuNode(Node):
         future = self.timesync.is_future(boot_ms * 1e-3, now_s)
         boot_time = self.boot_clock.check(kind, boot_ms, now_s, stamp[1] or not self.timesync.synced, future)
         if boot_time is BootTime.NEW:
-            return stamp
+            return near(stamp[0], precision.TIME), stamp[1]
         if boot_time is BootTime.RESTART:
             self.timesync.reset()
             self._restarted(now_s)
-            return self.timesync.stamp(boot_ms * 1e-3, now_s)
+            stamp = self.timesync.stamp(boot_ms * 1e-3, now_s)
+            return near(stamp[0], precision.TIME), stamp[1]
         self._limiter.force_due("timesync")  # its answer is the first message that shows a restart
         if self.boot_clock.two_senders(now_s):
             self.conflict.note(f"a second flight controller with system id {self._target} is on the link", now_s)

@@ -22,14 +22,14 @@ NONFINITE = "_nonfinite"
 _MARK = b'"_nonfinite"'
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """numpy scalars and arrays as plain data: a message whose sender did not convert them is logged all the same."""
     if isinstance(value, (np.generic, np.ndarray)):
         return value.tolist()
     raise NotImplementedError(f"{type(value).__name__} cannot be logged")
 
 
-_encoder = msgspec.json.Encoder(enc_hook=_plain)
+_encoder = msgspec.json.Encoder(enc_hook=plain)
 _decoders = {topic: msgspec.json.Decoder(row.type) for topic, row in TOPICS.items()}
 
 
@@ -39,7 +39,7 @@ def encode(message: Message) -> bytes:
     if b"null" not in data:
         return data
     places: list[Path] = []
-    _find(msgspec.to_builtins(message, enc_hook=_plain), [], places)
+    _find(msgspec.to_builtins(message, enc_hook=plain), [], places)
     if not places:
         return data
     return data[:-1] + b"," + _MARK + b":" + _encoder.encode(places) + b"}"
@@ -54,6 +54,17 @@ def decode(topic: TopicName, data: bytes) -> Message:
         return _decoded(topic, data)
     except msgspec.ValidationError:
         fields = _restored(data)
+        renamed = aliases.renamed_message(topic, fields) if isinstance(fields, dict) else fields
+        if renamed == fields:
+            raise
+        return msgspec.convert(renamed, TOPICS[topic].type)
+
+
+def from_plain(topic: TopicName, fields: Any) -> Message:
+    """The message of plain data, also of an older version of it; as `decode`."""
+    try:
+        return msgspec.convert(fields, TOPICS[topic].type)
+    except msgspec.ValidationError:
         renamed = aliases.renamed_message(topic, fields) if isinstance(fields, dict) else fields
         if renamed == fields:
             raise

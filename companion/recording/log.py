@@ -27,8 +27,9 @@ from companion.core.config import ConfigError, parse
 from companion.core.enums import TopicName
 from companion.core.messages import TOPIC_OF, TOPICS, Message
 from companion.core.vehicle import Vehicle
+from companion.recording.batches import DICTIONARY, ENCODING, BatchReader, Unpacked
 from companion.recording.chunks import CHUNK_MAX_BYTES, ChunkTooLarge, chunk_data, chunk_records
-from companion.recording.codec import decode
+from companion.recording.codec import decode, from_plain
 from companion.recording.writer import METADATA
 
 BROKEN = (McapError, struct.error, ZstdError, ValueError, MemoryError, OverflowError, EOFError, KeyError, RuntimeError)
@@ -169,16 +170,22 @@ def side_cars(log_file: Path) -> list[Path]:
 
 def _continues(part: Path, path: Path) -> bool:
     """Whether a log is the continuation of another one."""
+    metadata = first_metadata(part)
+    return bool(metadata) and ("schemas" not in metadata or metadata.get("continues") == path.name)
+
+
+def first_metadata(path: Path) -> dict[str, str]:
+    """The first metadata of a file; empty if it is no log."""
     try:
-        with part.open("rb") as stream:
+        with path.open("rb") as stream:
             for record in StreamReader(stream, emit_chunks=True, record_size_limit=HEAD_MAX_BYTES).records:
                 if isinstance(record, Chunk):
                     break
                 if isinstance(record, Metadata) and record.name == METADATA:
-                    return "schemas" not in record.metadata or record.metadata.get("continues") == path.name
+                    return dict(record.metadata)
     except (OSError, *BROKEN):
         pass
-    return False
+    return {}
 
 
 def log_problems(path: str | Path) -> list[str]:
@@ -204,11 +211,11 @@ def iterate(path: str | Path, topics: Iterable[TopicName] | None = None, log: Lo
         names: dict[int, TopicName] = {}
         unknown_names: dict[int, str] = {}
         channels = 0
-        for record in _records(stream, size, path, log):
+        for record in _records(stream, size, path, log, None if topics is None else wanted):
             if isinstance(record, Channel):
                 channels += 1
                 topic = _known(aliases.topic_of(record.topic))
-                if record.message_encoding != "json":
+                if record.message_encoding != "json" or "copy" in record.metadata:
                     continue
                 if topic is not None:
                     names[record.id] = topic
@@ -216,6 +223,17 @@ def iterate(path: str | Path, topics: Iterable[TopicName] | None = None, log: Lo
                     unknown_names[record.id] = record.topic
             elif isinstance(record, Metadata) and record.name == METADATA:
                 log.metadata.update(record.metadata)
+            elif isinstance(record, Unpacked):
+                topic = _known(aliases.topic_of(record.topic))
+                if topic is None:
+                    log.note_undecodable(record.topic, "no such topic in this version")
+                    continue
+                try:
+                    message = from_plain(topic, record.message)
+                except msgspec.MsgspecError as error:
+                    log.note_undecodable(topic, str(error))
+                    continue
+                yield LogEntry(record.arrival_ns / 1e9, topic, message)
             elif isinstance(record, Record):
                 topic = names.get(record.channel_id)
                 if topic is None:
@@ -238,12 +256,17 @@ def _known(name: str) -> TopicName | None:
     return next((topic for topic in TOPICS if topic == name), None)
 
 
-def _records(stream: BinaryIO, size: int, path: str | Path, log: Log) -> Iterator[McapRecord]:
-    """MCAP records up to the end or the first break."""
+def _records(
+    stream: BinaryIO, size: int, path: str | Path, log: Log, wanted: set[TopicName] | None
+) -> Iterator[McapRecord | Unpacked]:
+    """MCAP records up to the end or the first break; in place of packed messages these one by one."""
     limit = min(max(size, 1024), CHUNK_MAX_BYTES + 1024)  # [bytes] of a record: its head beside its content
     records = StreamReader(stream, emit_chunks=True, record_size_limit=limit, validate_crcs=True).records
     left = CHUNK_MAX_BYTES + EXPANSION_MAX * size  # [bytes] that the chunks may hold together
     complete = False
+    reader: BatchReader | None = None
+    packed: set[int] = set()
+    names = None if wanted is None else {*wanted, *(old for old, new in aliases.TOPICS.items() if new in wanted)}
     try:
         for record in records:
             if isinstance(record, Chunk):
@@ -251,8 +274,19 @@ def _records(stream: BinaryIO, size: int, path: str | Path, log: Log) -> Iterato
                 left -= len(data)
                 if left < 0:
                     raise ChunkTooLarge
-                yield from chunk_records(data)
+                for one in chunk_records(data):
+                    if isinstance(one, Channel) and one.message_encoding == ENCODING:
+                        packed.add(one.id)
+                    if not (isinstance(one, Record) and one.channel_id in packed):
+                        yield one
+                        continue
+                    if reader is None:
+                        raise ValueError("packed without names")
+                    found = reader.read(one.data, names)
+                    yield from found
             else:
+                if isinstance(record, Metadata) and DICTIONARY in record.metadata:
+                    reader = BatchReader(record.metadata[DICTIONARY])
                 complete = complete or isinstance(record, Footer)
                 yield record
     except InvalidMagic:

@@ -18,7 +18,7 @@ from companion.recording.retention import Retention
 from companion.recording.writer import LogWriter
 
 STATES_KEPT = 500  # 5 s at 100 Hz: longer than the delay of any photograph
-LONGEST_UNWRITTEN_S = 0.5  # a killed process loses at most this, and messages that the bus had not delivered
+FLUSH_PERIOD_S = 1.0  # a killed process loses at most this, and messages that the bus had not delivered
 PHOTO_TIMEOUT_S = 0.5  # a photograph waits this long for a state with a later stamp
 HOST_PERIOD_S = 1.0 / TOPICS["host"].rate_hz
 AFTER_FLIGHT_S = 10.0  # a log continues for this long after disarming
@@ -26,7 +26,7 @@ LARGEST_MB = 500.0  # a log that grows beyond this on the ground is ended, too
 
 
 class RecorderNode(Node):
-    """Feeds a `LogWriter`. Flushing follows `rate_hz`: a killed process loses at most one period.
+    """Feeds a `LogWriter`, and flushes it once in `FLUSH_PERIOD_S`: fewer, longer parts take fewer bytes.
 
     read_host: returns the state of this computer; None: it is not published.
     next_writer: opens the log of the next flight, begun when the aircraft has been disarmed for `AFTER_FLIGHT_S`
@@ -74,7 +74,7 @@ class RecorderNode(Node):
         elif isinstance(message, FcuStatus):
             self._note_armed(message, now_s)
         self._writer.put(topic, message, now_s)
-        if now_s - self._flushed_s > LONGEST_UNWRITTEN_S:  # also where `step` is never called
+        if now_s - self._flushed_s > FLUSH_PERIOD_S:  # also where `step` is never called
             return self.step(now_s)
         return ()
 
@@ -83,8 +83,9 @@ class RecorderNode(Node):
         if self._photos:
             self._save_photos(now_s, PHOTO_TIMEOUT_S)
         published = self._host(now_s)
-        self._writer.flush()
-        self._flushed_s = now_s
+        if now_s - self._flushed_s > FLUSH_PERIOD_S - 0.5 / self.rate_hz:
+            self._writer.flush()
+            self._flushed_s = now_s
         if self._next_writer is not None and self._is_complete(now_s):
             self._begin_next(self._next_writer, now_s)
         if self._retention is not None and not self._flying:

@@ -1,7 +1,8 @@
 """Writes the log: an MCAP file that is readable at any moment, even after kill -9.
 
-Records go to a spool in memory; `LogWriter.flush` closes the chunk and hands everything to the operating system, so
-what was flushed survives the death of the process. A full disk or a broken one never raises: bytes that could not be
+`LogWriter.flush` packs all messages since the last call into one record (`batches`), closes the chunk and hands everything
+to the operating system, so what was flushed survives the death of the process. Beside the packed messages the log holds copies of
+some as JSON for the programs of others: all messages of topics on events, and one in `COPY_PERIOD_S` of the others. A full disk or a broken one never raises: bytes that could not be
 written wait in the spool (so the file never gets a hole), messages that find the spool full are dropped and counted. A
 log that is deleted while it is written begins again.
 """
@@ -21,10 +22,14 @@ from companion.core import provenance
 from companion.core.config import ConfigError
 from companion.core.enums import TopicName
 from companion.core.messages import TOPICS, Message
+from companion.recording import batches
+from companion.recording.batches import BatchPacker, Row, row_of
 from companion.recording.codec import encode, json_schema, schema_hashes
 
-SPOOL_MAX_BYTES = 16_000_000  # about a minute of flight, for a disk that comes back
+SPOOL_MAX_BYTES = 16_000_000  # minutes of flight, for a disk that comes back
 CHUNK_BYTES = 4_000_000  # larger than any flush interval fills, so a chunk ends when `flush` says so
+COPY_PERIOD_S = 5.0
+ARRIVAL_UNIT_NS = 1000
 FLOWN_SUFFIX = ".flown"  # of the empty file beside the log of a flight in which the aircraft was armed
 METADATA = "flight"  # name of the metadata record
 
@@ -147,7 +152,12 @@ class LogWriter:
         facts = self._metadata | {"start_time": self._start_wall.isoformat()}
         if self._start_s is not None:
             facts["start_s"] = repr(self._start_s)
+        names = batches.dictionary()
+        facts[batches.DICTIONARY] = batches.dictionary_text(names)
+        self._packer = BatchPacker(names)
+        self._copied_s: dict[TopicName, float] = {}  # arrival of the last copy
         self._mcap.add_metadata(METADATA, facts)
+        self._mcap.register_channel(batches.CHANNEL, batches.ENCODING, 0)
 
     def _begin_again(self) -> None:
         """Begin the log again under its name, after it or its folder was deleted; what it had is lost."""
@@ -170,26 +180,35 @@ class LogWriter:
         self._pending.append((topic, message, arrival_s))
 
     def flush(self) -> None:
-        """Encode all messages taken since the last call as one chunk and hand it to the operating system."""
+        """Pack all messages taken since the last call as one chunk and hand it to the operating system."""
         if self._closed:
             return
         if self._spool.deleted:
             self._begin_again()
-        batch, self._pending = self._pending, []
-        if batch and self._spool.waiting_bytes > SPOOL_MAX_BYTES:
-            self.dropped += len(batch)
+        pending, self._pending = self._pending, []
+        if pending and self._spool.waiting_bytes > SPOOL_MAX_BYTES:
+            self.dropped += len(pending)
         else:
-            for topic, message, arrival_s in batch:
-                self._write(topic, message, arrival_s)
-            self._mcap.flush()  # type: ignore[no-untyped-call]  # mcap leaves it without annotations
+            rows: list[Row] = []
+            for topic, message, arrival_s in pending:
+                if (row := self._row(topic, message, arrival_s)) is not None:
+                    rows.append(row)
+                if len(rows) >= batches.MESSAGES_MAX:
+                    self._write(rows)
+                    rows = []
+            self._write(rows)
         self._drain()
 
-    def _write(self, topic: TopicName, message: Message, arrival_s: float) -> None:
+    def _row(self, topic: TopicName, message: Message, arrival_s: float) -> Row | None:
+        """A message as a batch takes it; None if it cannot be encoded, which is counted. Writes the copy of it, if one is due."""
+        log_time = _nanoseconds(arrival_s, ARRIVAL_UNIT_NS)
         try:
-            data = encode(message)
-            log_time = _nanoseconds(arrival_s)
-            publish_time = _nanoseconds(message.stamp_s)
-            sequence = message.seq & 0xFFFFFFFF
+            row = row_of(topic, message, log_time)
+            if not row.leaves.texts and TOPICS[topic].rate_hz == 0:
+                due = True
+            else:
+                due = not abs(arrival_s - self._copied_s.get(topic, math.inf)) < COPY_PERIOD_S
+            text = encode(message) if due else b""
         except (
             msgspec.MsgspecError,
             NotImplementedError,
@@ -200,15 +219,25 @@ class LogWriter:
         ) as error:
             self.dropped += 1
             self.note_error(f"{topic}: cannot be encoded: {error}")
-            return
-        channel = self._channels.get(topic) or self._open_channel(topic)
-        self._mcap.add_message(channel, log_time=log_time, publish_time=publish_time, sequence=sequence, data=data)
+            return None
+        if due:
+            self._copied_s[topic] = arrival_s
+            channel = self._channels.get(topic) or self._open_channel(topic)
+            self._mcap.add_message(channel, log_time, text, _nanoseconds(message.stamp_s), message.seq & 0xFFFFFFFF)
         self.written += 1
+        return row
+
+    def _write(self, rows: list[Row]) -> None:
+        """Write a batch as a chunk."""
+        if rows:
+            packed = self._packer.pack(rows)
+            self._mcap.add_message(batches.CHANNEL_ID, rows[-1].arrival_ns, packed, rows[0].arrival_ns)
+        self._mcap.flush()  # type: ignore[no-untyped-call]  # mcap leaves it without annotations
 
     def _open_channel(self, topic: TopicName) -> int:
         schema = msgspec.json.encode(json_schema(topic))
         schema_id = self._mcap.register_schema(f"companion.{TOPICS[topic].type.__name__}", "jsonschema", schema)
-        self._channels[topic] = self._mcap.register_channel(topic, "json", schema_id)
+        self._channels[topic] = self._mcap.register_channel(topic, "json", schema_id, {"copy": "true"})
         return self._channels[topic]
 
     def _drain(self) -> None:
@@ -281,6 +310,6 @@ def _encodable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _nanoseconds(time_s: float) -> int:
-    """Time for an MCAP record; what is not a time ≥ 0 counts as 0 (the message itself keeps the true value)."""
-    return round(time_s * 1e9) if math.isfinite(time_s) and 0 <= time_s < 1e10 else 0
+def _nanoseconds(time_s: float, unit_ns: int = 1) -> int:
+    """Time for an MCAP record, a multiple of the unit; what is not a time ≥ 0 counts as 0 (the message itself keeps the true value)."""
+    return unit_ns * round(time_s * 1e9 / unit_ns) if math.isfinite(time_s) and 0 <= time_s < 1e10 else 0

@@ -7,6 +7,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
+from companion.core import precision
 from companion.core.arrays import Array, Image8
 from companion.core.clock import Stopwatch
 from companion.core.config import ConfigError
@@ -22,6 +23,7 @@ from companion.core.messages import (
     PoseSolution,
 )
 from companion.core.node import Node
+from companion.core.precision import near, rounded, significant
 from companion.core.site import Bundle, Site
 from companion.core.trajectory_messages import Vec3
 from companion.core.vehicle import Vehicle
@@ -278,13 +280,13 @@ def _observation(
         best=_solution(result.best),
         alternative=None if result.alternative is None else _solution(result.alternative),
         ambiguous=result.ambiguous,
-        covariance=tuple(result.covariance.ravel().tolist()),
-        corner_noise_px=noise_px,
+        covariance=tuple(significant(result.covariance.ravel(), precision.COVARIANCE_BITS).tolist()),
+        corner_noise_px=near(noise_px, precision.RATIO),
     )
 
 
 def _pixels(corners_px: Array) -> tuple[float, float, float, float, float, float, float, float]:
-    u0, v0, u1, v1, u2, v2, u3, v3 = corners_px.ravel().tolist()
+    u0, v0, u1, v1, u2, v2, u3, v3 = rounded(corners_px.ravel().tolist(), precision.PIXEL)
     return u0, v0, u1, v1, u2, v2, u3, v3
 
 
@@ -295,7 +297,7 @@ def _points(corners_M: Array) -> tuple[Vec3, Vec3, Vec3, Vec3]:
 
 def _solution(pose: CandidatePose) -> PoseSolution:
     return PoseSolution(
-        p_CM=tuple(pose.p_CM.tolist()),
-        q_CM=tuple(pose.q_CM.tolist()),
-        reprojection_rms_px=pose.rms_px,
+        p_CM=rounded(pose.p_CM.tolist(), precision.POSITION),
+        q_CM=rounded(pose.q_CM.tolist(), precision.ATTITUDE),
+        reprojection_rms_px=near(pose.rms_px, precision.PIXEL),
     )

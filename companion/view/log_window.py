@@ -3,7 +3,8 @@
 The file is scanned from the front by its records' lengths, so a log without its end (its recorder was killed) is read
 like any other, and a log of many gigabytes costs memory and time for the window that is shown, not for its size. The
 file is read, not mapped: it may become shorter while the view is open, and a map would end the process then. In a
-chunk only the messages that the page draws are decoded, found by the chunk's message indexes.
+chunk only the messages that the page draws are decoded: those of its packed topics, or in a log of before 2026-11-25 those that
+the chunk's message indexes find.
 """
 
 import gc
@@ -24,6 +25,7 @@ from companion.core import aliases
 from companion.core.enums import TopicName
 from companion.core.messages import TOPICS
 from companion.estimation.layout import ErrorIndex
+from companion.recording.batches import CHANNEL_ID, DICTIONARY, BatchReader, Unpacked
 from companion.recording.chunks import (
     CHANNEL,
     CHUNK_MAX_BYTES,
@@ -33,13 +35,14 @@ from companion.recording.chunks import (
     chunk_data,
     stated_size,
 )
-from companion.recording.codec import decode
-from companion.recording.log import Log, LogError, iterate, parts
+from companion.recording.codec import decode, from_plain
+from companion.recording.log import Log, LogError, first_metadata, iterate, parts
 from companion.view.digest import INPUTS, PERIODS_S, Digest
 
 MAGIC = b"\x89MCAP0\r\n"
 FOOTER, CHUNK, MESSAGE_INDEX = 0x02, 0x06, 0x07
 WANTED = frozenset(INPUTS)
+FORMER = frozenset(old for old, new in aliases.TOPICS.items() if new in WANTED)
 RECORD_HEAD, MESSAGE_HEAD = 9, 9 + 22
 SCANNED = RECORD_HEAD + 16  # bytes of a record that the scan reads: its head, and the times of a chunk
 DAY_NS, CHUNK_MAX_NS = 86_400_000_000_000, 600_000_000_000  # a chunk holds seconds
@@ -93,6 +96,7 @@ class LogIndex:
         self.bytes = 0
         self._files: list[FileBytes] = []
         self._names: list[dict[int, TopicName]] = []
+        self._readers: list[BatchReader | None] = []  # of each part; None: its messages are not packed
         for part, file in enumerate(parts(path)):
             self._scan(part, file)
         if not self.chunks:
@@ -115,6 +119,12 @@ class LogIndex:
         data = FileBytes(file)
         self._files.append(data)
         self._names.append({})
+        names = first_metadata(file).get(DICTIONARY)
+        try:
+            self._readers.append(None if names is None else BatchReader(names))
+        except ValueError:
+            self._readers.append(None)
+            self.truncated = True
         self.bytes += data.size
         at, end, complete = len(MAGIC), data.size, False
         while len(head := data.read(at, SCANNED)) >= RECORD_HEAD:
@@ -223,6 +233,10 @@ class LogIndex:
         return chunk_data(compression, source.read(at, held), size)
 
     def _read_chunk(self, chunk: ChunkPlace, data: bytes, digest: Digest, due_ns: dict[TopicName, int]) -> None:
+        reader = self._readers[chunk.part]
+        if reader is not None:
+            self._read_packed(data, reader, digest, due_ns)
+            return
         source, names = self._files[chunk.part], self._names[chunk.part]
         due: list[tuple[int, TopicName]] = []
         if any(channel not in names for channel, _, _ in chunk.indexes) or not chunk.indexes:
@@ -238,6 +252,35 @@ class LogIndex:
                 due += _due(_index_rows(source, begin, held), topic, data, digest.stretch, due_ns)
         for offset, topic in sorted(due):
             _take(data, offset, topic, digest)
+
+    @staticmethod
+    def _read_packed(data: bytes, reader: BatchReader, digest: Digest, due_ns: dict[TopicName, int]) -> None:
+        for kind, offset in _records(data):
+            if kind != MESSAGE or struct.unpack_from("<H", data, offset + RECORD_HEAD)[0] != CHANNEL_ID:
+                continue
+            for one in reader.read(data[offset + MESSAGE_HEAD : _end(data, offset)], WANTED | FORMER):
+                topic = _topic(one.topic)
+                if topic is None or not _packed_due(one, topic, digest.stretch, due_ns):
+                    continue
+                try:
+                    message = from_plain(topic, one.message)
+                except (msgspec.MsgspecError, KeyError):
+                    continue
+                if topic == "control" or digest.wants(topic, message.stamp_s):
+                    digest.take(message)
+
+
+def _packed_due(one: Unpacked, topic: TopicName, stretch: float, due_ns: dict[TopicName, int]) -> bool:
+    """Whether a message may be drawn; as `_due`."""
+    period_s = PERIODS_S.get(topic)
+    if not period_s:
+        return True
+    if one.arrival_ns < due_ns.get(topic, 0):
+        return topic == "control" and bool(one.message.get("horizon_W"))
+    if topic == "estimator" and not one.message.get("covariance_blocks"):
+        return False
+    due_ns[topic] = one.arrival_ns + int(period_s * stretch * DUE * 1e9)
+    return True
 
 
 def _chunk_head(data: FileBytes, begin: int) -> tuple[str, int, int, int]:
@@ -315,9 +358,14 @@ def _channel(data: bytes, offset: int) -> dict[int, TopicName]:
     """The channel that a record defines, under the present name of its topic; empty for a topic that is not known."""
     channel, _schema, size = struct.unpack_from("<HHI", data, offset + RECORD_HEAD)
     begin = offset + RECORD_HEAD + 8
-    name = aliases.topic_of(data[begin : begin + size].decode())
-    topic = next((topic for topic in TOPICS if topic == name), None)
+    topic = _topic(data[begin : begin + size].decode())
     return {} if topic is None else {channel: topic}
+
+
+def _topic(name: str) -> TopicName | None:
+    """The present name of a topic; None if it is not known."""
+    present = aliases.topic_of(name)
+    return next((topic for topic in TOPICS if topic == present), None)
 
 
 def _metadata(path: Path) -> Log:

@@ -17,7 +17,10 @@ from mcap.writer import Writer
 
 from companion.core.config import ConfigError
 from companion.core.messages import TOPICS, FcuAttitude, Image, LinkRx, Photo
+from companion.recording import batches
 from companion.recording import writer as writer_module
+from companion.recording.batches import Row
+from companion.recording.forms import Leaves
 from companion.recording.log import LogError, Undecodable, iterate, parts, read_log, series, side_cars
 from companion.recording.recorder import RecorderNode, pose_at
 from companion.recording.writer import LogWriter
@@ -62,13 +65,21 @@ def test_a_log_gives_back_every_message(flight, whole):
     assert log.arrival_s["state"][0] == pytest.approx(flight["state"][0].stamp_s + 0.002)
 
 
-def test_the_file_is_a_complete_indexed_mcap_with_json_schemas(flight, whole):
+def test_the_file_is_a_complete_indexed_mcap_with_some_messages_as_json_for_other_programs(flight, whole):
     with whole.open("rb") as stream:
         reader = make_reader(stream, validate_crcs=True)
         summary = reader.get_summary()
-        assert summary.statistics.message_count == sum(len(m) for m in flight.values())
+        packed = summary.channels[batches.CHANNEL_ID]
+        assert (packed.topic, packed.message_encoding) == (batches.CHANNEL, batches.ENCODING)
+        assert 19 <= summary.statistics.channel_message_counts[packed.id] <= 24  # about one a second
+        copied = {c.topic: summary.statistics.channel_message_counts[c.id] for c in summary.channels.values()}
+        assert (
+            copied["safety"] == len(flight["safety"]) and copied["state"] == 4
+        )  # of events all, else one in five seconds
         for channel in summary.channels.values():
-            assert channel.message_encoding == "json"
+            if channel.id == packed.id:
+                continue
+            assert channel.message_encoding == "json" and channel.metadata == {"copy": "true"}
             schema = summary.schemas[channel.schema_id]
             assert schema.encoding == "jsonschema"
             assert msgspec.json.decode(schema.data)["type"] == "object"
@@ -143,7 +154,7 @@ def test_a_log_cut_anywhere_opens_with_what_was_before_the_cut(flight, tmp_path)
         assert log.truncated
         counts.append(sum(len(m) for m in log.values()))
     assert counts == sorted(counts)
-    assert counts[-1] > 0.8 * full
+    assert counts[-1] >= full - 600  # of the last second
 
 
 def test_a_damaged_log_never_raises_anything_but_a_log_error(whole, tmp_path):
@@ -192,8 +203,8 @@ def test_messages_of_another_version_are_counted_not_fatal(tmp_path):
     writer = LogWriter(path, {})
     writer.put("fcu_attitude", attitude(1.0), 1.0)
     writer.flush()
-    channel = writer._channels["fcu_attitude"]
-    writer._mcap.add_message(channel, 2, b'{"stamp_s": 2.0, "roll": 0.1}', 2)
+    other = Row("fcu_attitude", msgspec.msgpack.encode({"stamp_s": 0.0, "roll": 0.0}), Leaves([2.0, 0.1], [], []), 2)
+    writer._mcap.add_message(batches.CHANNEL_ID, 2, writer._packer.pack([other]), 2)
     writer.close()
     log = read_log(path)
     assert len(log["fcu_attitude"]) == 1
@@ -287,7 +298,7 @@ def test_messages_reach_the_disk_without_a_step_of_the_recorder(tmp_path):
     node = RecorderNode(LogWriter(path, {}))
     for i in range(200):
         node.handle(attitude(i * 0.01, i), i * 0.01)
-    assert len(read_log(path)["fcu_attitude"]) >= 148
+    assert len(read_log(path)["fcu_attitude"]) >= 100
 
 
 def test_a_photograph_is_saved_with_the_pose_it_was_taken_from(flight, tmp_path):
