@@ -62,7 +62,7 @@ def packed(floats: Floats, integers: Ints) -> Table:
         return Table(rows, kinds, [], b"", [], [], b"")
     middles = np.partition(numbers, rows // 2, axis=0)[rows // 2]
     moving = (numbers != middles).any(axis=0)
-    middles[moving & ((-SHORT < numbers) & (numbers < SHORT)).all(axis=0)] = 0
+    middles[moving & ((numbers > -SHORT) & (numbers < SHORT)).all(axis=0)] = 0
     contents, sources, sizes, parts = bytearray(len(kinds)), [], [], []
     known: dict[bytes, int] = {}
     with np.errstate(over="ignore"):

@@ -41,7 +41,7 @@ RC_EVERY = 5
 BATTERY_EVERY = 50
 HEARTBEAT_EVERY = 250
 ROTORS = 6
-REFUSED_M = 9.0  # more than EKF2_REQ_EPH and EKF2_REQ_EPV
+REFUSED_M = 60.0  # more than the 50 m to which PX4 1.17 uses a fix in flight (`GnssChecks::runSimplifiedChecks`)
 
 
 def check_parameters(process: Px4Process, source: Path, requested: dict[str, int | float]) -> None:
@@ -123,7 +123,7 @@ class Px4Autopilot:
         self.rc_us = None if channels_us is None else list(channels_us)
 
     def set_gnss_refused(self, refused: bool) -> None:
-        """Let the receiver state an accuracy that EKF2_REQ_EPH refuses."""
+        """Let the receiver state an accuracy that EKF2 refuses in flight."""
         self._accuracy_m = (REFUSED_M, REFUSED_M) if refused else claimed_accuracy_m(self._gnss)
 
     def set_imu_fault(self, fault: ImuFault | None) -> None:

@@ -96,3 +96,27 @@ def test_without_a_position_this_stack_sinks_against_the_wind_and_px4_takes_the_
     touched = next(m for m in truth if m.p_W[2] - home[2] < 0.25)
     assert math.dist(touched.p_W[:2], truth[0].p_W[:2]) < 4.0
     assert math.hypot(*touched.v_W[:2]) < 2.0
+
+
+def test_satellites_that_px4_does_not_use_count_as_lost(tmp_path):
+    """Their stated accuracy is beyond 50 m; the receiver has its fix. The hold goes on, and ends when the bundle is hidden."""
+    refused = Fault(at_s=HOLD_S, kind=FaultKind.GNSS_REFUSED, duration_s=600.0)
+    hidden = Fault(at_s=HOLD_S + 20.0, kind=FaultKind.MARKERS_HIDDEN, duration_s=600.0)
+    lockstep = simulated(tmp_path, HOLD_S + 50.0, [refused, hidden])
+    face_m = lockstep.loaded.scenario.scene.bundles[0].p_W[0]
+    truth = [m for m in lockstep.messages["truth"] if m.stamp_s >= HOLD_S]
+    status = [m for m in lockstep.messages["fcu_status"] if m.stamp_s >= HOLD_S]
+    events = [
+        (round(e.stamp_s - HOLD_S, 1), e.monitor)
+        for e in lockstep.messages["safety"]
+        if e.stamp_s >= HOLD_S and e.active
+    ]
+    no_position_s = next(m.stamp_s for m in status if m.position_ok is False) - HOLD_S
+    held_m = max(math.dist(m.p_W, truth[0].p_W) for m in truth if m.stamp_s < hidden.at_s)
+    nearest_m = min(face_m - m.p_W[0] for m in truth)
+    print(
+        f"no position after {no_position_s:.1f} s, held within {held_m:.2f} m, {nearest_m:.2f} m from the face, {events}"
+    )
+    assert all(m.gnss_ok for m in status) and no_position_s < 15.0
+    assert "gnss_lost_at_bundle" in [name for _, name in events] and held_m < 0.3 and nearest_m > 1.0
+    assert lockstep.pilot.phase == "DONE"
