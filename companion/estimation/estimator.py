@@ -274,7 +274,7 @@ class EstimatorNode(Node):
         self._add_receiver(message)
         if message.gnss_ok and isfinite(message.gnss_h_acc_m) and isfinite(message.gnss_v_acc_m):
             self._accuracy_m = (message.gnss_h_acc_m / sqrt(2), message.gnss_v_acc_m)
-        if message.gnss_used:
+        if message.gnss_ok if self._vehicle.fcu.send_odometry else message.gnss_used:
             self._fix_s = stamp_s
             self._witnesses.add_fix(stamp_s, message.gnss_h_acc_m)
         voltage, for_thrust_v = self._voltage, message.thrust_voltage_v

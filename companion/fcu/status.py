@@ -319,10 +319,13 @@ class VehicleStatus:
     def position_ok(self, now_s: float) -> bool | None:
         """Whether PX4's own check of its horizontal position passes; None: it reports none, or none recently.
 
-        LOCAL_POSITION_NED comes without a valid position, too.
+        A position that was lost stays lost until PX4 reports another. LOCAL_POSITION_NED comes without a valid one, too.
         """
-        recent = self._checks_position and now_s - self._system_s <= SYSTEM_AGE_S
-        return not self._unhealthy & _POSITION if recent else None
+        if not self._checks_position:
+            return None
+        if self._unhealthy & _POSITION:
+            return False
+        return True if now_s - self._system_s <= SYSTEM_AGE_S else None
 
     def message(self, now_s: float, connected: bool) -> FcuStatus:
         """The status at `now_s`; old content counts as unknown. The fields of the link are left empty."""

@@ -36,7 +36,7 @@ from companion.mission.inspection_progress import Sight
 from companion.mission.inspection_route import Nearest
 from companion.mission.modes import MANUAL_MODES
 from companion.mission.plan import Plan, leaves_limits
-from companion.mission.raw_guard import POSITION_AGE_S, RawGuard
+from companion.mission.raw_guard import GNSS_AGE_S, POSITION_AGE_S, RESETS_S, RawGuard
 from companion.mission.rc_switch import SwitchReader
 from companion.mission.snapshot import SEEN_S, SafetySnapshot
 from companion.mission.tilt_error import TiltErrorTrend, tilt_error
@@ -48,7 +48,6 @@ WAY_HEIGHT_M = 1.0  # over the take-off point; what is lower belongs to take-off
 WIND_HEIGHT_M = 1.0  # over the take-off point; nearer to the ground its push counts as wind
 CLIMB_ENDS_M = 1.3  # below its height PX4 ends a take-off: NAV_MC_ALT_RAD 0.8 m, and an overshoot of its estimate
 UNFOLLOWED_S = 5.0  # of dead reckoning (EKF2_NOAID_TOUT), after which PX4 reports that it has no position
-RESETS_S = 2.5  # without a position, until PX4 has reset to satellites that it refused, and has checked them
 # The height may be wrong by the first; in gusts the aircraft lags a descent by less than the second while it sinks.
 TOUCH_BELOW_M, TOUCH_BEHIND_M, TOUCH_STILL_M_S = 1.0, 0.12, 0.15
 COPIES_S, COPIES_MAX = 2.0, 100  # images that show two bundles of one name are counted over this time
@@ -98,7 +97,8 @@ class MissionInputs:
         self._resets_at_home = 0
         self._linked_s = -math.inf
         self._guarded_s = math.inf  # when the independent guard last had a value
-        self._rc_s = self._gnss_s = self._followed_s = self._positioned_s = -math.inf
+        self._rc_s = self._fixed_s = self._gnss_s = self._followed_s = self._positioned_s = -math.inf
+        self._positioned, self._by_receiver = True, vehicle.fcu.send_odometry
         self._sending_s = -math.inf
         self._fallback_since_s: float | None = None
         self._expected_modes: set[FcuMode] = set()
@@ -129,18 +129,28 @@ class MissionInputs:
             self.switch.read(status, now_s)
 
     def _take_fix(self, status: FcuStatus, now_s: float) -> None:
-        """A fix counts while PX4 follows it. After a jump it has no position for a moment, and then resets to the satellites."""
+        """A fix counts while PX4 follows it. After a jump PX4 has no position for a moment, and then resets to the satellites."""
+        positioned = self._by_receiver or status.position_ok is not False
+        if self._positioned and not positioned and status.stamp_s - self._fixed_s <= GNSS_AGE_S:
+            self._followed_s = min(self._followed_s, status.stamp_s - UNFOLLOWED_S)
+        self._positioned = positioned
         if not status.gnss_ok:
             return
-        if status.position_ok is not False:
+        self._fixed_s = status.stamp_s
+        if positioned:
             self._positioned_s = status.stamp_s
             if not self.px4_refuses_satellites(now_s):
                 self._followed_s = status.stamp_s
-        else:
-            self._followed_s = min(self._followed_s, self._positioned_s - UNFOLLOWED_S)
         # Before its first position PX4 does not arm, and SYS_STATUS is up to a second old.
         if status.stamp_s - self._positioned_s <= RESETS_S or self._positioned_s == -math.inf:
             self._gnss_s = status.stamp_s
+
+    def _followed_age_s(self, now_s: float) -> float:
+        """Since the last fix that PX4 followed [s]; while more of them come, PX4 may yet reset to one."""
+        age_s = now_s - self._followed_s
+        if now_s - self._fixed_s > GNSS_AGE_S:
+            return age_s
+        return 0.0 if self._positioned else max(0.0, age_s - RESETS_S)
 
     def take_state(self, state: State) -> None:
         self.latest.put(state)
@@ -566,7 +576,7 @@ class MissionInputs:
             switched_off=self.switch is not None and self.switch.on is False,
             gnss_expected=self._gnss_expected,
             gnss_age_s=now_s - self._gnss_s,
-            gnss_followed_age_s=now_s - self._followed_s,
+            gnss_followed_age_s=self._followed_age_s(now_s),
             attitude=self.latest.fresh(FcuAttitude, now_s),
             sent=self.latest.fresh(SentSetpoint, now_s),
             host=self.latest.fresh(HostStatus, now_s),

@@ -122,7 +122,7 @@ def may_sink_by(monitor: Monitor, seen: bool) -> bool:
     """
     if monitor.doubts or monitor.name == INNOVATION:
         return False
-    return seen or monitor.name not in (CONTROL_ERROR, CLIPPING)
+    return seen or monitor.name not in DOUBTED_BLIND
 
 
 # --- values ---------------------------------------------------------------------------------------------------------
@@ -211,11 +211,8 @@ def _both_age(s: SafetySnapshot) -> float | None:
 
 
 def _unaided(s: SafetySnapshot) -> float | None:
-    """How long nothing has shown the horizontal position [s]; fixes that PX4 refused before they were lost do not count."""
-    if not s.gnss_expected:
-        return None
-    lost = s.gnss_age_s > raw_guard.GNSS_AGE_S
-    return min(s.gnss_followed_age_s if lost else s.gnss_age_s, s.marker_age_s)
+    """How long nothing has shown the horizontal position [s]; fixes that PX4 did not follow do not count."""
+    return min(s.gnss_followed_age_s, s.marker_age_s) if s.gnss_expected else None
 
 
 def _nis(s: SafetySnapshot, at_bundle: bool) -> dict[Sensor, float]:
@@ -547,7 +544,9 @@ NEAR = (*ph.AT_BUNDLE, *ph.ON_TRAJECTORY, Phase.INSPECT, Phase.PAUSE)
 BATTERY_VOLTAGE = "battery voltage"  # in `FcuStatus.implausible`; it has a monitor of its own
 TOUCHDOWN = "touchdown"  # while this monitor is active, the mission does not ask for disarming
 CONTROL_ERROR = "control_error"  # the name of the monitor whose hold begins at the aircraft, not at the reference
-INNOVATION, CLIPPING = "innovation", "clipping"
+INNOVATION = "innovation"
+# Where no bundle is in sight, these are no less a doubt in the estimate than in the aircraft.
+DOUBTED_BLIND = (CONTROL_ERROR, "clipping", "speed", "uncertainty_position")
 
 MONITORS: tuple[Monitor, ...] = (
     # control of the aircraft, and the links
@@ -752,7 +751,7 @@ MONITORS: tuple[Monitor, ...] = (
         lambda s: float(len(s.new_faults)), lambda v, p: 0.5, after_s=1.0, escalation=(WARN, RETURN), escalation_s=5.0,
         advice="be ready to take over", detail=_faulty_systems),
     # A propeller or an arm is damaged. PX4's own estimate errs by it, and so may every other by the same accelerometer
-    Monitor(CLIPPING, "vibration beyond the range of the accelerometer", "samples/s", CRITICAL, IN_AIR,
+    Monitor("clipping", "vibration beyond the range of the accelerometer", "samples/s", CRITICAL, IN_AIR,
         _clipping, lambda v, p: CLIPPING_HZ, hysteresis=50.0, after_s=2.0, escalation=(LAND,),
         advice="be ready to take over, look at propellers and arms"),
     # the battery

@@ -34,6 +34,9 @@ ACCURACY_UNKNOWN_M = 2.5  # a receiver that reports neither accuracy nor HDOP
 VERTICAL_RATIO = 1.5  # vertical over horizontal error where only one is reported, as EKF2 assumes
 GNSS_AGE_S = 1.0  # GPS_RAW_INT is requested five times a second
 SETTLE_S = 5.0  # after a fix has come back
+# PX4 1.17 resets to satellites that it has refused 2 s after it has lost its position, checks them for 1 s, and SYS_STATUS may be
+# late by more than a second.
+RESETS_S = 4.5
 POSITION_AGE_S = 1.0  # an older position is lost (`raw_lost`): a stream of 2 Hz has a value without a break, too
 JUMP_M = 0.3  # between two positions, beyond their velocities: 20 ms apart no multirotor deviates so much
 MANOEUVRE_M_S2 = 5.0  # by which it deviates between positions farther apart, at most: half of the weight
@@ -153,6 +156,7 @@ class RawGuard:
         self._raw: tuple[float, Vec3, Vec3] | None = None  # stamp, position, velocity
         self._fix_since_s = -math.inf  # when it came back after a loss
         self._fix_s = -math.inf
+        self._positioned_s = -math.inf  # when PX4 last had a position by its own checks, or reported none
         self._states: deque[tuple[float, Vec3]] = deque(maxlen=STATES)
         self._differences: deque[tuple[float, Vec3]] = deque()
         self._resets: int | None = None
@@ -180,10 +184,12 @@ class RawGuard:
     def take_status(self, status: FcuStatus, now_s: float) -> None:
         """A status of a connected flight controller."""
         self._status = status
-        if status.gnss_used:
+        if status.gnss_ok:
             if now_s - self._fix_s > GNSS_AGE_S and math.isfinite(self._fix_s):
                 self._fix_since_s = now_s
             self._fix_s = now_s
+        if status.position_ok is not False:
+            self._positioned_s = now_s
         if status.position_resets is not None:
             if self._resets is not None and status.position_resets != self._resets:
                 self._counted_s = self._resets_s, now_s
@@ -249,8 +255,9 @@ class RawGuard:
         self._counted_s = None
         self._jumps.clear()
         jumps = [jump.p for jump in confirmed]
-        # The reset at the end of a loss of GNSS takes a drift back: the record is right as it was.
-        if self._settled(now_s):
+        # The reset at the end of a loss of GNSS takes a drift back: the record is right as it was. One to satellites that
+        # have jumped comes seconds after PX4 has lost its position.
+        if self._settled(now_s) and now_s - self._positioned_s <= RESETS_S:
             before = self._shift
             x, y, z = (sum(column) for column in zip(self._resets_W, *jumps, strict=True))
             self._resets_W = (x, y, z)
@@ -290,7 +297,11 @@ class RawGuard:
         if self._raw is None:
             return False
         max_age_s = GNSS_AGE_S if self._by_receiver else POSITION_AGE_S
-        return now_s - self._raw[0] <= max_age_s and self._settled(now_s)
+        return now_s - self._raw[0] <= max_age_s and self._settled(now_s) and not self._dead_reckoned(now_s)
+
+    def _dead_reckoned(self, now_s: float) -> bool:
+        """The position is PX4's, and PX4 reports that it has none: it uses no fix, whatever the receiver has."""
+        return not self._by_receiver and now_s - self._positioned_s > GNSS_AGE_S
 
     def motion(self, now_s: float) -> RawMotion | None:
         """Where the aircraft is by the flight controller; None: not known, or not to be trusted without GNSS."""
@@ -311,6 +322,8 @@ class RawGuard:
             return "no position fix"
         if (self._stood_by_receiver if self._by_receiver else self._stood).p is None:
             return "no record of the place where the motors started"
+        if self._dead_reckoned(now_s):
+            return "the flight controller does not use the position fix"
         return "position fix has just come back" if not self._settled(now_s) else "no position"
 
     def velocity_difference_m_s(self, now_s: float) -> float | None:

@@ -196,8 +196,21 @@ def test_a_position_that_px4_calls_invalid_is_no_witness():
     flight.status["position_ok"] = False
     flight.run(1.2)
     assert flight.motion is None and flight.guard.velocity_difference_m_s(flight.now_s) is None
-    flight.status["position_ok"] = None
-    assert flight.run(SETTLE_S + 0.5).motion is not None
+    flight.status["position_ok"] = True
+    assert flight.run(0.1).motion is not None
+
+
+@pytest.mark.parametrize(("lost_s", "moved_m"), [(3.0, 4.0), (8.0, 0.0)])
+def test_a_reset_soon_after_px4_lost_its_position_is_a_jump_of_the_satellites(lost_s, moved_m):
+    """A later one takes back the drift of a position that followed nothing."""
+    flight = Flight().on_ground().run(1.0)
+    flight.status["position_ok"] = False
+    flight.run(lost_s)
+    flight.jump(4.0, reset=True)
+    flight.run(1.0)
+    flight.status["position_ok"] = True
+    flight.run(1.0)
+    assert flight.guard.reset_m == pytest.approx(moved_m)
 
 
 def test_the_reset_at_the_end_of_a_loss_of_gnss_does_not_move_the_record():
