@@ -22,13 +22,16 @@ from companion.core.messages import TOPICS, Message
 from companion.recording.codec import plain
 from companion.recording.columns import DAMAGED, Table, packed, unpacked
 from companion.recording.forms import Leaves, put_back, taken_out
-from companion.recording.link_frames import Link, LinkPacker, unpack_link
+from companion.recording.link_frames import GROUPS_MAX, Link, LinkPacker, unpack_link
 
 CHANNEL, ENCODING = "packed", "companion-packed"
 CHANNEL_ID = 1  # the first channel of each log
 DICTIONARY = "packed_names"  # name of the dictionary in the metadata; base 85
-MESSAGES_MAX = 20_000  # of one batch; several follow each other
-PLAIN_MAX_BYTES = 64_000_000
+MESSAGES_MAX, BATCH_MAX_BYTES = 4_000, 2_000_000  # of one batch; several follow each other
+ROW_MAX_BYTES = 1_000_000  # a longer message is not logged
+# What a batch may take that is read: numbers of all tables and one for each row, forms of all messages, frames of the connection.
+NUMBERS_MAX, FORMS_MAX_BYTES, FRAMES_MAX = 2_000_000, 4_000_000, 50_000
+RECORD_MAX_BYTES = 16_000_000  # decompressed
 VERSION = 1
 LEVEL = 6  # of zstd
 
@@ -69,6 +72,12 @@ class Row(NamedTuple):
     form: bytes
     leaves: Leaves
     arrival_ns: int
+
+    @property
+    def size(self) -> int:
+        """About the bytes that it takes before it is packed."""
+        numbers = len(self.leaves.floats) + len(self.leaves.integers)
+        return len(self.form) + 8 * numbers + sum(map(len, self.leaves.texts))
 
 
 class Unpacked(NamedTuple):
@@ -126,12 +135,19 @@ def dictionary_text(names: bytes) -> str:
 
 
 def row_of(topic: TopicName, message: Message, arrival_ns: int) -> Row:
-    """A message for a batch; raises what msgspec raises for one that cannot be encoded, OverflowError for a number beyond 64 bits."""
+    """A message for a batch.
+
+    Raises what msgspec raises for one that cannot be encoded, OverflowError for a number beyond 64 bits, ValueError for one beyond
+    `ROW_MAX_BYTES`.
+    """
     leaves = Leaves([], [], [])
     form = taken_out(msgspec.to_builtins(message, builtin_types=(bytes,), enc_hook=plain), leaves)
     if leaves.integers and not -(2**63) <= min(leaves.integers) <= max(leaves.integers) < 2**63:
         raise OverflowError("a number is beyond 64 bits")
-    return Row(topic, _encoder.encode(form), leaves, arrival_ns)
+    row = Row(topic, _encoder.encode(form), leaves, arrival_ns)
+    if row.size > ROW_MAX_BYTES:
+        raise ValueError(f"{row.size} bytes, more than {ROW_MAX_BYTES}")
+    return row
 
 
 class BatchPacker:
@@ -188,34 +204,38 @@ class BatchReader:
     def read(self, data: bytes, topics: Collection[str] | None = None) -> list[Unpacked]:
         """The messages of a batch, or those of some topics, in order of arrival.
 
-        Raises ValueError for damaged bytes.
+        Raises ValueError for damaged bytes. What a batch may take is judged before anything is unpacked.
         """
         try:
             return self._read(data, topics)
-        except (zstandard.ZstdError, msgspec.MsgspecError, UnicodeDecodeError, LookupError, OverflowError, TypeError):
+        except (
+            zstandard.ZstdError,
+            msgspec.MsgspecError,
+            UnicodeDecodeError,
+            LookupError,
+            OverflowError,
+            TypeError,
+            RecursionError,
+            MemoryError,
+        ):
             raise ValueError(DAMAGED) from None
 
     def _read(self, data: bytes, topics: Collection[str] | None) -> list[Unpacked]:
-        if not 0 <= zstandard.frame_content_size(data) <= PLAIN_MAX_BYTES:
+        if not 0 <= zstandard.frame_content_size(data) <= RECORD_MAX_BYTES:
             raise ValueError(DAMAGED)
         batch = _decoder.decode(self._decompressor.decompress(data))
         if batch.version != VERSION:
             raise ValueError(f"packed by another version ({batch.version})")
-        sources = np.frombuffer(batch.sources, np.uint8)
-        times, counts = unpacked(batch.arrivals)[1].reshape(-1, 2).T
-        if (
-            (counts < 0).any()
-            or (counts > len(sources)).any()
-            or counts.sum() != len(sources)
-            or sources.max(initial=0) >= max(1, len(batch.sections))
-        ):
+        _check(batch)
+        arrivals = unpacked(batch.arrivals)[1]
+        if arrivals.shape[1] != 2 or (arrivals[:, 1] < 0).any() or arrivals[:, 1].sum() != len(batch.sources):
             raise ValueError(DAMAGED)
-        arrivals = np.repeat(times, counts).tolist()
+        stamps = np.repeat(*arrivals.T).tolist()
         wanted = [topics is None or section.topic in topics for section in batch.sections]
         messages = [_messages(section) if w else iter(()) for section, w in zip(batch.sections, wanted, strict=True)]
         found = [
             Unpacked(arrival_ns, batch.sections[number].topic, next(messages[number], None))
-            for number, arrival_ns in zip(batch.sources, arrivals, strict=True)
+            for number, arrival_ns in zip(batch.sources, stamps, strict=True)
             if wanted[number]
         ]
         if any(one.message is None for one in found) or any(next(rest, None) is not None for rest in messages):
@@ -223,19 +243,47 @@ class BatchReader:
         return found
 
 
+def _check(batch: Batch) -> None:
+    """Raise ValueError for a batch that takes more than any that was written, or whose counts do not agree."""
+    links = [section.link for section in batch.sections if section.link is not None]
+    groups = [group for section in batch.sections for group in section.groups]
+    frames = [group.table for link in links for group in link.groups]
+    tables = [batch.arrivals, *(group.numbers for group in groups), *(link.lengths for link in links), *frames]
+    good = (
+        len(batch.sources) <= MESSAGES_MAX
+        and all(0 <= table.rows <= FRAMES_MAX for table in tables)
+        and sum(table.rows * (len(table.kinds) + 1) for table in tables) <= NUMBERS_MAX
+        and sum(group.numbers.rows * len(group.form) for group in groups) <= FORMS_MAX_BYTES
+        and sum(table.rows for table in frames) <= FRAMES_MAX
+        and max(batch.sources, default=-1) < len(batch.sections)
+        and all(_agrees(section, batch.sources.count(i)) for i, section in enumerate(batch.sections))
+    )
+    if not good:
+        raise ValueError(DAMAGED)
+
+
+def _agrees(section: Section, messages: int) -> bool:
+    """Whether the counts of a section are those of so many messages."""
+    rows = [group.numbers.rows for group in section.groups]
+    if len(section.order) != 2 * messages or not messages:
+        return False
+    if np.bincount(np.frombuffer(section.order, np.uint16), minlength=len(rows)).tolist() != rows:
+        return False
+    link = section.link
+    return link is None or (
+        0 <= link.pieces <= messages and len(link.groups) <= GROUPS_MAX and len(link.order) <= 2 * FRAMES_MAX
+    )
+
+
 def _messages(section: Section) -> Iterator[Any]:
     texts = iter(unpack_link(section.link) if section.link is not None else [])
-    size = sum(
-        max(0, group.numbers.rows) * (8 * len(group.numbers.kinds) + len(group.form)) for group in section.groups
-    )
-    if len(section.order) % 2 or size > PLAIN_MAX_BYTES:
-        raise ValueError(DAMAGED)
     forms = [msgspec.msgpack.decode(group.form) for group in section.groups]
     tables = [unpacked(group.numbers) for group in section.groups]
     rows = [zip(floats.tolist(), integers.tolist(), strict=True) for floats, integers in tables]
+    if not all(isinstance(form, dict) for form in forms):
+        raise ValueError(DAMAGED)
     for number in np.frombuffer(section.order, np.uint16).tolist():
-        if number >= len(rows) or (row := next(rows[number], None)) is None:
-            raise ValueError(DAMAGED)
+        row = next(rows[number])
         floats, integers = iter(row[0]), iter(row[1])
         try:
             yield put_back(forms[number], floats, integers, texts)
@@ -243,5 +291,5 @@ def _messages(section: Section) -> Iterator[Any]:
             raise ValueError(DAMAGED) from None
         if next(floats, None) is not None or next(integers, None) is not None:
             raise ValueError(DAMAGED)
-    if next(texts, None) is not None or any(next(rest, None) is not None for rest in rows):
+    if next(texts, None) is not None:
         raise ValueError(DAMAGED)

@@ -89,6 +89,8 @@ class LinkPacker:
 
 def unpack_link(link: Link) -> list[bytes]:
     """The pieces that were packed; raises ValueError for damaged bytes."""
+    if link.lengths.rows != link.pieces + link.order.count(REST):
+        raise ValueError(DAMAGED)
     frames = [_unpacked(group) for group in link.groups]
     lengths = unpacked(link.lengths)[1]
     if lengths.shape[1:] != (1,) or not 0 <= link.pieces <= len(lengths) or (lengths < 0).any():

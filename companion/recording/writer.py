@@ -190,12 +190,14 @@ class LogWriter:
             self.dropped += len(pending)
         else:
             rows: list[Row] = []
+            size = 0
             for topic, message, arrival_s in pending:
                 if (row := self._row(topic, message, arrival_s)) is not None:
                     rows.append(row)
-                if len(rows) >= batches.MESSAGES_MAX:
+                    size += row.size
+                if len(rows) >= batches.MESSAGES_MAX or size >= batches.BATCH_MAX_BYTES:
                     self._write(rows)
-                    rows = []
+                    rows, size = [], 0
             self._write(rows)
         self._drain()
 
@@ -228,9 +230,14 @@ class LogWriter:
         return row
 
     def _write(self, rows: list[Row]) -> None:
-        """Write a batch as a chunk."""
-        if rows:
-            packed = self._packer.pack(rows)
+        """Write a batch as a chunk; what cannot be packed is dropped and counted, whatever the reason."""
+        try:
+            packed = self._packer.pack(rows) if rows else b""
+        except Exception as error:
+            self.dropped += len(rows)
+            self.note_error(f"{len(rows)} messages cannot be packed: {error}")
+            packed = b""
+        if packed:
             self._mcap.add_message(batches.CHANNEL_ID, rows[-1].arrival_ns, packed, rows[0].arrival_ns)
         self._mcap.flush()  # type: ignore[no-untyped-call]  # mcap leaves it without annotations
 
@@ -312,4 +319,4 @@ def _encodable(text: str) -> str:
 
 def _nanoseconds(time_s: float, unit_ns: int = 1) -> int:
     """Time for an MCAP record, a multiple of the unit; what is not a time ≥ 0 counts as 0 (the message itself keeps the true value)."""
-    return unit_ns * round(time_s * 1e9 / unit_ns) if math.isfinite(time_s) and 0 <= time_s < 1e10 else 0
+    return unit_ns * round(time_s * 1e9 / unit_ns) if math.isfinite(time_s) and 0 <= time_s < 9e9 else 0

@@ -3,6 +3,7 @@
 import contextlib
 import random
 import struct
+import tracemalloc
 
 import msgspec
 import numpy as np
@@ -21,9 +22,10 @@ from companion.recording.batches import (
     row_of,
 )
 from companion.recording.codec import from_plain
-from companion.recording.columns import Table, packed, unpacked
+from companion.recording.columns import DAMAGED, Table, packed, unpacked
 from companion.recording.forms import Leaves, put_back, taken_out
-from companion.recording.link_frames import Link, LinkPacker, unpack_link
+from companion.recording.link_frames import FrameGroup, Link, LinkPacker, unpack_link
+from companion.recording.writer import LogWriter
 
 NAMES = dictionary()
 
@@ -248,20 +250,57 @@ def test_damaged_links_raise_one_kind_of_error():
             unpack_link(msgspec.msgpack.decode(bytes(damaged), type=Link))
 
 
-def test_a_batch_that_states_gigabytes_takes_no_memory():
-    constant = Table(2**40, b"\0", [0], b"\0", [], [], b"")
-    with pytest.raises(ValueError):
-        unpacked(constant)
-    nothing = Table(2**40, b"", [], b"", [], [], b"")
-    wide = msgspec.msgpack.encode([None] * 60_000)
-    for form, table, order in (
-        (b"\x80", nothing, b""),
-        (wide, Table(60_000, b"", [], b"", [], [], b""), bytes(120_000)),
-    ):
-        count = len(order) // 2
-        arrivals = packed(np.zeros((1, 0)), np.array([[0, count]]))
-        batch = Batch(1, bytes(count), arrivals, [Section("health", [Group(form, table)], order, None)])
-        with pytest.raises(ValueError):
-            reader().read(compressed(msgspec.msgpack.encode(batch)))
+def table(rows, columns=0):
+    return Table(rows, bytes(columns), [0] * columns, bytes(columns), [], [], b"")
+
+
+def section(rows, form=b"\x80", columns=0, order=None, link=None):
+    return Section("health", [Group(form, table(rows, columns))], bytes(2 * rows) if order is None else order, link)
+
+
+def bombs():
+    """Small records that would take gigabytes."""
+    wide = msgspec.msgpack.encode({"a": [[]] * 40_000})
+    yield "rows without columns", 0, [section(2**40, order=b"")]
+    yield "rows that no message has", 1, [section(7_000_000, columns=1, order=bytes(2))]
+    yield "columns", 4_000, [section(4_000, columns=1000)]
+    yield "messages", 8_000_000, [section(8_000_000)]
+    yield "form", 4_000, [section(4_000, wide)]
+    yield "sections", 100 * 4_000, [section(4_000, columns=200) for _ in range(100)]
+    frames = FrameGroup(b"\xfd\xff" + bytes(8), 0, b"", table(200_000, 257))
+    yield "frames", 1, [section(1, link=Link(1, table(1, 1), [frames] * 40, bytes(40), b""))]
+    yield "pieces", 1, [section(1, link=Link(8_000_000, table(8_000_000, 1), [], b"", b""))]
+    yield "depth", 1, [section(1, b"\x81\xa1a" + b"\x91" * 100_000 + b"\xc0")]
+    yield "no object", 1, [section(1, b"\x91\xc0")]
+
+
+@pytest.mark.parametrize(("count", "sections"), [pytest.param(*bomb[1:], id=bomb[0]) for bomb in bombs()])
+def test_a_record_that_would_take_gigabytes_is_damaged(count, sections):
+    sources = b"".join(bytes([i]) * (count // len(sections)) for i in range(len(sections)))
+    arrivals = packed(np.zeros((1, 0)), np.array([[0, count]]))
+    data = compressed(msgspec.msgpack.encode(Batch(1, sources, arrivals, sections)))
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=DAMAGED):
+        reader().read(data)
+    assert tracemalloc.get_traced_memory()[1] < 40e6
+    tracemalloc.stop()
+
+
+def test_a_dictionary_that_is_none_is_refused():
     with pytest.raises(ValueError):
         BatchReader("not base 85 \N{SNOWMAN}")
+    with pytest.raises(ValueError):
+        unpacked(table(2**40, 1))
+
+
+def test_a_message_that_no_reader_would_take_is_refused_alone():
+    with pytest.raises(ValueError, match="more than"):
+        row_of("fcu_text", FcuText(stamp_s=0.0, severity=1, text="x" * 2_000_000), 0)
+
+
+def test_a_batch_that_cannot_be_packed_is_counted(tmp_path, monkeypatch):
+    writer = LogWriter(tmp_path / "a.mcap", {})
+    monkeypatch.setattr(BatchPacker, "pack", lambda *_: 1 / 0)
+    writer.put("fcu_text", FcuText(stamp_s=0.0, severity=1, text=""), 1.0)
+    writer.flush()
+    assert writer.dropped == 1 and "cannot be packed" in writer.last_error
