@@ -47,6 +47,10 @@ OUTSIDE_S = 0.5  # a voltage counts as implausible for this long after the last 
 WAY_HEIGHT_M = 1.0  # over the take-off point; what is lower belongs to take-off and landing
 WIND_HEIGHT_M = 1.0  # over the take-off point; nearer to the ground its push counts as wind
 CLIMB_ENDS_M = 1.3  # below its height PX4 ends a take-off: NAV_MC_ALT_RAD 0.8 m, and an overshoot of its estimate
+LATE_S = 1.0  # of one SYS_STATUS
+JUMPED_S = (
+    3.0  # of satellites that PX4 refused before it had no position: they jumped; else its position drifts from theirs
+)
 UNFOLLOWED_S = 5.0  # of dead reckoning (EKF2_NOAID_TOUT), after which PX4 reports that it has no position
 # The height may be wrong by the first; in gusts the aircraft lags a descent by less than the second while it sinks.
 TOUCH_BELOW_M, TOUCH_BEHIND_M, TOUCH_STILL_M_S = 1.0, 0.12, 0.15
@@ -99,6 +103,8 @@ class MissionInputs:
         self._guarded_s = math.inf  # when the independent guard last had a value
         self._rc_s = self._fixed_s = self._gnss_s = self._followed_s = self._positioned_s = -math.inf
         self._positioned, self._by_receiver = True, vehicle.fcu.send_odometry
+        self._refused_s = (-math.inf, -math.inf)  # from when until when PX4 last refused the satellites
+        self._resets = False  # PX4 lost its position by a jump of the satellites
         self._sending_s = -math.inf
         self._fallback_since_s: float | None = None
         self._expected_modes: set[FcuMode] = set()
@@ -130,27 +136,35 @@ class MissionInputs:
 
     def _take_fix(self, status: FcuStatus, now_s: float) -> None:
         """A fix counts while PX4 follows it. After a jump PX4 has no position for a moment, and then resets to the satellites."""
+        stamp_s = status.stamp_s
+        refused = self.px4_refuses_satellites(now_s)
         positioned = self._by_receiver or status.position_ok is not False
-        if self._positioned and not positioned and status.stamp_s - self._fixed_s <= GNSS_AGE_S:
-            self._followed_s = min(self._followed_s, status.stamp_s - UNFOLLOWED_S)
+        if self._positioned and not positioned and stamp_s - self._fixed_s <= GNSS_AGE_S:
+            self._followed_s = min(self._followed_s, stamp_s - UNFOLLOWED_S)
+            began_s, ended_s = self._refused_s
+            self._resets = ended_s - began_s > JUMPED_S and stamp_s - ended_s < JUMPED_S
         self._positioned = positioned
+        if refused:
+            began_s, ended_s = self._refused_s
+            self._refused_s = (began_s if stamp_s - ended_s < LATE_S else stamp_s), stamp_s
         if not status.gnss_ok:
             return
-        self._fixed_s = status.stamp_s
+        self._fixed_s = stamp_s
         if positioned:
-            self._positioned_s = status.stamp_s
-            if not self.px4_refuses_satellites(now_s):
-                self._followed_s = status.stamp_s
+            self._positioned_s = stamp_s
+            if not refused:
+                self._followed_s = stamp_s
         # Before its first position PX4 does not arm, and SYS_STATUS is up to a second old.
-        if status.stamp_s - self._positioned_s <= RESETS_S or self._positioned_s == -math.inf:
-            self._gnss_s = status.stamp_s
+        if stamp_s - self._positioned_s <= RESETS_S or self._positioned_s == -math.inf:
+            self._gnss_s = stamp_s
 
     def _followed_age_s(self, now_s: float) -> float:
-        """Since the last fix that PX4 followed [s]; while more of them come, PX4 may yet reset to one."""
+        """Since the last fix that PX4 followed [s]; while more of them come and they have jumped, PX4 may yet reset to one."""
         age_s = now_s - self._followed_s
         if now_s - self._fixed_s > GNSS_AGE_S:
             return age_s
-        return 0.0 if self._positioned else max(0.0, age_s - RESETS_S)
+        spared_s = RESETS_S if self._resets else LATE_S
+        return 0.0 if self._positioned else max(0.0, age_s - spared_s)
 
     def take_state(self, state: State) -> None:
         self.latest.put(state)
