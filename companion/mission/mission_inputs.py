@@ -48,9 +48,8 @@ WAY_HEIGHT_M = 1.0  # over the take-off point; what is lower belongs to take-off
 WIND_HEIGHT_M = 1.0  # over the take-off point; nearer to the ground its push counts as wind
 CLIMB_ENDS_M = 1.3  # below its height PX4 ends a take-off: NAV_MC_ALT_RAD 0.8 m, and an overshoot of its estimate
 LATE_S = 1.0  # of one SYS_STATUS
-JUMPED_S = (
-    3.0  # of satellites that PX4 refused before it had no position: they jumped; else its position drifts from theirs
-)
+# Satellites that PX4 refused for this long before it had no position have jumped; else its position drifts from theirs.
+JUMPED_S = 3.0
 UNFOLLOWED_S = 5.0  # of dead reckoning (EKF2_NOAID_TOUT), after which PX4 reports that it has no position
 # The height may be wrong by the first; in gusts the aircraft lags a descent by less than the second while it sinks.
 TOUCH_BELOW_M, TOUCH_BEHIND_M, TOUCH_STILL_M_S = 1.0, 0.12, 0.15
