@@ -3,9 +3,10 @@
 The accelerometer, turned by the attitude solution, drives position, velocity and a slow acceleration bias of each
 world axis. GNSS fixes correct them at the time of their validity, with the steady-state gains of the Kalman filter
 that has EKF2's noise parameters. Height between and without fixes comes from the barometer, whose bias is estimated
-while GNSS is available. A fix outside its gate is rejected; after `RESET_AFTER_S` of rejections the state is reset
-to GNSS. With ``gates_apart`` position and velocity of a fix are rejected each by itself, as EKF2 does: a jump of the position
-then leaves the velocity, which keeps the estimate valid, and the position is reset only after `POSITION_RESET_AFTER_S`.
+while GNSS is available. A fix outside its gate is rejected, and as in EKF2 the state is reset to the first fix that is
+rejected when no velocity was fused for `RESET_AFTER_S`: where fixes go on to come, 2 s after the position became invalid
+(EKF2_NOAID_TOUT is 5 s). With ``gates_apart`` position and velocity of a fix are rejected each by itself, as EKF2 does: a jump
+of the position then leaves the velocity, which keeps the estimate valid, and the reset waits for `POSITION_RESET_AFTER_S`.
 
 With EKF2_GPS_CTRL 0 nothing of the receiver is used: the height is the barometer's, over the place of the start, and the
 horizontal position is not valid. Its numbers are sent all the same (LOCAL_POSITION_NED of PX4 1.17 has no flag): at rest
@@ -26,8 +27,8 @@ GNSS_CHECK_S = 3.0  # GNSS must have been good for this long before the position
 GNSS_PERIOD_S = 0.1  # for which the gains are computed; they are small enough for 5 to 20 Hz
 FIX_MIN_S, FIX_MAX_S = 0.004, 0.5  # periods that a source may have; longer ones are gaps
 OTHER_SOURCE = 3.0  # factor in the period of fixes that makes another source (motion capture) with its own gains
-RESET_AFTER_S = 7.0  # rejected fixes for this long: the state is reset to GNSS (EKF2: 7 s)
-POSITION_RESET_AFTER_S = 14.0  # the same while the velocity is still fused (EKF2: twice as long)
+RESET_AFTER_S = 7.0  # since a velocity was fused: the next rejected fix resets the state (EKF2: 7 s)
+POSITION_RESET_AFTER_S = 14.0  # the same since a position was fused (EKF2: twice as long)
 VERTICAL_NOISE = 1.5  # GNSS height over horizontal position noise, as EKF2 assumes
 BARO_PERIOD_S = 0.02
 BARO_BIAS_TIME_S = 20.0  # time constant with which the barometer's bias follows the GNSS height
@@ -81,9 +82,8 @@ class Observer:
         self._shift_p, self._shift_v = [0.0] * 3, [0.0] * 3  # sum of the corrections, to be added to the history
         self._baro_bias: float | None = None
         self._baro_last_s = -math.inf
-        self._fused_s = -math.inf  # newest fix that passed
+        self._position_fused_s = self._velocity_fused_s = -math.inf  # newest fix whose position, whose velocity passed
         self._good_since_s: float | None = None
-        self._rejected_since_s: float | None = None
         self.initialised = False
         self.position_valid = False
         self.height_valid = False
@@ -174,7 +174,7 @@ class Observer:
         if not self.initialised:
             self._reset(fix)
             self.initialised = True
-            self._good_since_s = self._fused_s = now_s
+            self._accept(now_s)
             return
         past = self._state_at(fix.stamp_s, now_s)
         gains = self.gains
@@ -186,10 +186,8 @@ class Observer:
         if not self.gates_apart:
             fuse_p = fuse_v = fuse_p and fuse_v
         if not (fuse_p and fuse_v):
-            if self._rejected_since_s is None:
-                self._rejected_since_s = now_s
-            reset_after_s = POSITION_RESET_AFTER_S if fuse_p or fuse_v else RESET_AFTER_S
-            if not self.position_valid or now_s - self._rejected_since_s > reset_after_s:
+            no_position_s, no_velocity_s = now_s - self._position_fused_s, now_s - self._velocity_fused_s
+            if no_velocity_s > RESET_AFTER_S or no_position_s > POSITION_RESET_AFTER_S:
                 self._reset(fix)
                 self._accept(now_s)
                 return
@@ -203,8 +201,10 @@ class Observer:
             self.bias[i] += k.bp * dp[i] + k.bv * dv[i]
         if fuse_p and fuse_v:
             self._accept(now_s)
-        elif fuse_p or fuse_v:
-            self._fused_s = now_s
+        elif fuse_p:
+            self._position_fused_s = now_s
+        elif fuse_v:
+            self._velocity_fused_s = now_s
 
     def correct_baro(self, now_s: float, height_m: float) -> None:
         """Correct the height with a barometer reading over the world's zero height."""
@@ -228,14 +228,17 @@ class Observer:
         gain = BARO_GAIN * self._baro_share if self.gnss_ok else BARO_GAIN
         self._shift(2, gain * error, 0.1 * gain * error)
 
+    @property
+    def _fused_s(self) -> float:
+        return max(self._position_fused_s, self._velocity_fused_s)
+
     def rest(self) -> None:
         """Without GNSS the horizontal state stands still while the aircraft stands disarmed, as with EKF2's constant position."""
         if not self.uses_gnss:
             self.p[:2], self.v[:2] = [0.0, 0.0], [0.0, 0.0]
 
     def _accept(self, now_s: float) -> None:
-        self._fused_s = now_s
-        self._rejected_since_s = None
+        self._position_fused_s = self._velocity_fused_s = now_s
         if self._good_since_s is None:
             self._good_since_s = now_s
 

@@ -105,11 +105,23 @@ def test_with_gates_apart_a_jump_leaves_the_velocity_and_the_position_is_reset_l
     assert min(x for x, _ in after) == pytest.approx(5.0, abs=0.2) and observer.resets == 1
 
 
-def test_with_joint_gates_the_same_jump_makes_the_position_invalid_and_resets_early():
+def test_with_joint_gates_the_same_jump_makes_the_position_invalid_and_resets_two_seconds_later():
     observer = new()
     seen = jump(observer, 18.0)
-    assert not all(valid for _, valid in seen)
-    assert seen[round(8.0 * 10)][0] == pytest.approx(5.0, abs=0.5)
+    lost = next(i for i, (_, valid) in enumerate(seen) if not valid)
+    moved = next(i for i, (x, _) in enumerate(seen) if x > 1.0)
+    assert lost == pytest.approx(50, abs=2) and moved == pytest.approx(70, abs=2)  # fixes of 10 Hz
+    assert seen[moved][0] == pytest.approx(5.0, abs=0.5) and observer.resets == 1
+
+
+@pytest.mark.parametrize(("gap_s", "resets"), [(4.0, 0), (8.0, 1)])
+def test_a_fix_far_away_after_a_gap_resets_at_once_when_the_gap_was_long(gap_s: float, resets: int):
+    observer = new()
+    drive(observer, 10.0, amplitude=0.0)
+    end_s = 10.0 + gap_s
+    observer.predict(end_s, (0.0, 0.0, 9.80665), LEVEL)
+    observer.correct_gnss(end_s, GnssFix(end_s, (50.0, 0.0, 0.0), (0.0, 0.0, 0.0), True))
+    assert observer.resets == resets
 
 
 def follow_fast(observer, seconds: float, bias: float) -> float:
