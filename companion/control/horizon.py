@@ -9,6 +9,8 @@ At rest on the reference the cost is therefore zero in any wind, and the weights
 NMPC does not choose the heading: the yaw controller's law predicts it, and each node gets it as a parameter.
 """
 
+import math
+
 import numpy as np
 
 from companion.control.attitude_inversion import tilt_and_thrust, with_rotor_drag
@@ -19,6 +21,7 @@ from companion.core.trajectory_messages import Vec3
 from companion.core.vehicle import MODEL_PARAMETERS, Vehicle
 
 GRAVITY_W = np.array([0.0, 0.0, GRAVITY_M_S2])
+HELD_PART = 0.9  # of the largest tilt, against a disturbance: the rest brings the aircraft back in the plan
 STATUS_POINTS = 16  # of a predicted path in a message, at most
 
 
@@ -54,21 +57,38 @@ class Horizon:
 
         force = samples.a_W + samples.v_W * parameters[1:4] + (GRAVITY_W - disturbance_W)
         force = with_rotor_drag(force, samples.v_W, parameters)
-        roll, pitch, magnitude = tilt_and_thrust(force, headings)
+        roll, pitch, _ = tilt_and_thrust(force, headings)
         tilt = self._tilt_max
         r, p = self.references, self.parameters
         r[:, 0:3] = samples.p_W
         r[:, 3:6] = samples.v_W
-        _clip(magnitude / parameters[0], self._thrust_min, self._thrust_max, r[:, 9])
         _clip(roll / parameters[5], -tilt, tilt, r[:, 10])
         _clip(pitch / parameters[7], -tilt, tilt, r[:, 11])
         np.multiply(r[:, 10], parameters[5], out=r[:, 6])
         np.multiply(r[:, 11], parameters[7], out=r[:, 7])
+        # Where the tilt is at its limit the thrust is what holds the height, as in the fallback.
+        lift = force[:, 2] / (np.cos(r[:, 6]) * np.cos(r[:, 7]))
+        _clip(lift / parameters[0], self._thrust_min, self._thrust_max, r[:, 9])
         # The reference heading is within half a turn of the aircraft's: a whole turn is not a yaw error.
         np.add(samples.yaw, yaw + error - samples.yaw[0], out=r[:, 8])
         p[:, :MODEL_PARAMETERS] = parameters
-        p[:, MODEL_PARAMETERS:-1] = disturbance_W
+        p[:, MODEL_PARAMETERS:-1] = self._held(disturbance_W, yaw)
         p[:, -1] = rates
+
+    def _held(self, disturbance_W: Array, yaw: float) -> Array:
+        """The disturbance for the plan, (3,) [m/s²]: at most what the tilt can hold without a loss of height.
+
+        With more, the plan would foresee a drift that grows over the whole horizon, and dive to gather thrust against it.
+        """
+        lift = GRAVITY_M_S2 - float(disturbance_W[2])
+        roll, pitch, _ = tilt_and_thrust(np.array([-disturbance_W[0], -disturbance_W[1], lift]), yaw)
+        most = HELD_PART * self._tilt_max
+        if lift <= 0.0 or (abs(roll) <= most and abs(pitch) <= most):
+            return disturbance_W
+        roll, pitch = min(max(float(roll), -most), most), min(max(float(pitch), -most), most)
+        forward, left = lift * math.tan(pitch), -lift * math.tan(roll) / math.cos(pitch)
+        c, s = math.cos(yaw), math.sin(yaw)
+        return np.array([-(c * forward - s * left), -(s * forward + c * left), disturbance_W[2]])
 
 
 def status_stride(nodes: int) -> int:

@@ -24,6 +24,7 @@ from sitl.autopilot.parameters import Parameters
 from sitl.sensors import GnssFix
 
 GNSS_CHECK_S = 3.0  # GNSS must have been good for this long before the position is valid (EKF2_REQ_GPS_H is 10 s)
+GAP_S = 1.0  # without a fix: these checks begin again
 GNSS_PERIOD_S = 0.1  # for which the gains are computed; they are small enough for 5 to 20 Hz
 FIX_MIN_S, FIX_MAX_S = 0.004, 0.5  # periods that a source may have; longer ones are gaps
 OTHER_SOURCE = 3.0  # factor in the period of fixes that makes another source (motion capture) with its own gains
@@ -83,7 +84,7 @@ class Observer:
         self._baro_bias: float | None = None
         self._baro_last_s = -math.inf
         self._position_fused_s = self._velocity_fused_s = -math.inf  # newest fix whose position, whose velocity passed
-        self._good_since_s: float | None = None
+        self._arrived_s = self._good_since_s = -math.inf  # newest fix, fused or not; first one after the last gap
         self.initialised = False
         self.position_valid = False
         self.height_valid = False
@@ -156,13 +157,11 @@ class Observer:
 
     def check(self, now_s: float) -> None:
         """Bring the validity flags up to date."""
-        self.gnss_ok = self._good_since_s is not None and now_s - self._fused_s < 1.0
-        if now_s - self._fused_s > 1.0:
-            self._good_since_s = None
+        self.gnss_ok = now_s - self._fused_s < GAP_S
         if self.position_valid:
             self.position_valid = now_s - self._fused_s < self._timeout_s
         else:
-            self.position_valid = self._good_since_s is not None and now_s - self._good_since_s >= GNSS_CHECK_S
+            self.position_valid = self.gnss_ok and now_s - self._good_since_s >= GNSS_CHECK_S
         baro_alive = self._baro_bias is not None and now_s - self._baro_last_s < 1.0
         self.height_valid = self.initialised and (baro_alive or self.position_valid)
 
@@ -171,6 +170,9 @@ class Observer:
         if not fix.ok or not self.uses_gnss or self.refuses_gnss:
             return
         self._note_rate(fix.stamp_s)
+        if now_s - self._arrived_s > GAP_S:
+            self._good_since_s = now_s
+        self._arrived_s = now_s
         if not self.initialised:
             self._reset(fix)
             self.initialised = True
@@ -239,8 +241,6 @@ class Observer:
 
     def _accept(self, now_s: float) -> None:
         self._position_fused_s = self._velocity_fused_s = now_s
-        if self._good_since_s is None:
-            self._good_since_s = now_s
 
     def _state_at(self, stamp_s: float, now_s: float) -> tuple[float, ...]:
         past = self._past

@@ -74,6 +74,22 @@ def test_hover_is_free_of_offset_under_a_constant_disturbance(vehicle, nmpc):
     assert np.linalg.norm(np.array(loop.positions) - HOME, axis=1).max() < 0.25
 
 
+@pytest.mark.parametrize(("gust_m_s2", "height_m"), [(5.0, 0.1), (6.0, 0.15), (8.0, 0.5)])
+def test_a_gust_from_the_side_that_the_tilt_cannot_hold_costs_little_height(vehicle, nmpc, gust_m_s2, height_m):
+    """29° hold 5.4 m/s². With a plan that foresaw the whole drift, 6 m/s² cost 0.5 m, and in flight 1.4 m."""
+    loop = Loop(vehicle, nmpc)
+    loop.hold(HOME)
+    loop.run(3)
+    begin = len(loop.positions)
+    loop.plant.disturbance_W = np.array([0.0, gust_m_s2, 0.0])
+    loop.run(1)
+    loop.plant.disturbance_W = np.zeros(3)
+    loop.run(5)
+    height = np.array(loop.positions)[begin:, 2] - HOME[2]
+    assert np.abs(height).max() < height_m
+    assert error_m(loop) < 0.01
+
+
 def test_a_heading_that_jumps_between_half_turns_changes_no_command(vehicle, nmpc):
     """Hover with the nose at ±180°: noise flips the sign of the estimated heading; the commands stay constant."""
     loop = Loop(vehicle, nmpc, yaw=math.pi)
@@ -200,7 +216,8 @@ def test_a_restarted_controller_starts_at_the_present_attitude(vehicle, nmpc):
     loop.run(4)
     commands = np.vstack([before, loop.commands()[-200:]])
     assert np.abs(commands[:, 1:] - before[1:]).max() > 0.3  # size of the correction
-    assert np.abs(np.diff(commands[:, 1:], axis=0)).max() < 0.15 * vehicle.controller.tilt_max_rad
+    fading_in = np.diff(commands[:26, 1:], axis=0)
+    assert np.abs(fading_in).max() < 0.1 * vehicle.controller.tilt_max_rad
     assert error_m(loop) < 0.05
 
 

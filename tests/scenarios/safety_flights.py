@@ -358,9 +358,7 @@ FLIGHTS: dict[str, SafetyFlight] = {
     ),
     "range_finder": SafetyFlight((), 30.0, "DONE", 4.0, "copy"),
     # PX4 follows such a jump by a reset of its position, and that monitor returns at once
-    "gnss_jumped": SafetyFlight(
-        (HIDDEN, fault("gnss_jump", 0.0, 8.0, 0.0)), 3.0, "DONE", 2.5, "search", cause="fcu_reset"
-    ),
+    "gnss_jumped": SafetyFlight((HIDDEN, fault("gnss_jump", 0.0, 8.0, 0.0)), 3.0, "DONE", 2.5, "search"),
     "uncertainty_relative": SafetyFlight((fault("estimator_uncertain", 0.0, 0.8),), 1.0, "DONE"),
     "uncertainty_position": SafetyFlight((fault("estimator_uncertain", 4.0, 0.0),), 2.0, "DONE", 6.0, "search"),
     "marker_lost": SafetyFlight((HIDDEN,), 3.5, "DONE"),
@@ -379,7 +377,7 @@ FLIGHTS: dict[str, SafetyFlight] = {
         attack=_satellites_lost_later,
         cause="bundle_twice",
     ),
-    "control_error": SafetyFlight((fault("gust", 0.0, 6.2, 0.0, lasts_s=1.0),), 2.0, "HOLD", 4.0),
+    "control_error": SafetyFlight((fault("gust", 0.0, 6.4, 0.0, lasts_s=1.0),), 2.0, "HOLD", 4.0),
     "tilt": SafetyFlight((fault("motors_weak", 0, 0, 0, 1, 1, 1, lasts_s=0.3),), 1.0, "PX4_HOLD", 6.0),
     # a gust that the controller tilts against, and an attitude loop with a fifth of its gain
     "tilt_error": SafetyFlight((fault("gust", 0.0, 3.0, 0.0, lasts_s=1.5),), 1.5, "DONE", 1.5, parameters=SLUGGISH),
@@ -389,7 +387,7 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "obstacle_return": SafetyFlight(
         (fault("battery_low", 13.3, 0.12),), 8.0, "DONE", 6.0, attack=_something_on_the_way_home, cause="battery_low"
     ),
-    "fence": SafetyFlight((fault("gust", 0.0, 4.6, 0.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "near"),
+    "fence": SafetyFlight((fault("gust", 0.0, 5.4, 0.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "near"),
     "height": SafetyFlight((fault("gust", 0.0, 0.0, 7.5, lasts_s=1.0),), 2.5, "HOLD", 2.0, "near"),
     "low": SafetyFlight((fault("gust", 0.0, 0.0, -9.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "low"),
     "distance": SafetyFlight((fault("gust", 4.2, 0.0, 0.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "far"),

@@ -77,13 +77,16 @@ def check_the_cause(monitor: Monitor, end: str, outcome: FlightOutcome) -> None:
 def check_the_steps(outcome: FlightOutcome) -> None:
     """Actions, of whichever monitors, lie 2 s apart and grow stronger.
 
-    Those that end the stream do not wait, nor does a landing that begins because this stack's estimate is in doubt.
+    Those that end the stream do not wait, nor does a landing that begins because this stack's estimate is in doubt, nor
+    the hold that stops a return.
     """
     for (before_s, _), (after_s, phase) in zip(outcome.actions, outcome.actions[1:], strict=False):
-        if phase not in (Phase.PILOT, Phase.PX4_HOLD) and not lands_in_doubt(outcome, after_s):
+        if phase not in (Phase.PILOT, Phase.PX4_HOLD) and not (
+            lands_in_doubt(outcome, after_s) or stops_a_return(outcome, after_s)
+        ):
             assert after_s - before_s >= ESCALATION_MIN_S - STEP_S, outcome.actions
     ranks = {PHASE_OF[action]: rank for rank, action in enumerate(ACTIONS) if action in PHASE_OF}
-    taken = [ranks[phase] for _, phase in outcome.actions]
+    taken = [ranks[phase] for at_s, phase in outcome.actions if not stops_a_return(outcome, at_s)]
     assert taken == sorted(taken), f"a milder action after a stronger one: {outcome.actions}"
     for event_s, phase in outcome.actions:
         demanded = {e.action for e in outcome.events if e.active and e.stamp_s <= event_s}
@@ -93,8 +96,17 @@ def check_the_steps(outcome: FlightOutcome) -> None:
 def lands_in_doubt(outcome: FlightOutcome, at_s: float) -> bool:
     """A monitor that doubts the estimate has just demanded a landing as its first action."""
     doubting = [m.name for m in MONITORS if m.doubts and m.escalation[0] == SafetyAction.LAND]
-    now = (e for e in outcome.events if e.active and e.monitor in doubting and abs(e.stamp_s - at_s) < STEP_S)
-    return any(e.action == SafetyAction.LAND for e in now)
+    return SafetyAction.LAND in demanded_at(outcome, at_s, doubting)
+
+
+def stops_a_return(outcome: FlightOutcome, at_s: float) -> bool:
+    """A monitor of the way home has just demanded its hold."""
+    return SafetyAction.HOLD in demanded_at(outcome, at_s, [m.name for m in MONITORS if m.halts_return])
+
+
+def demanded_at(outcome: FlightOutcome, at_s: float, monitors: list[str]) -> set[str]:
+    now = (e for e in outcome.events if e.active and e.monitor in monitors and abs(e.stamp_s - at_s) < STEP_S)
+    return {e.action for e in now}
 
 
 def check_who_is_in_charge(outcome: FlightOutcome) -> None:
