@@ -18,7 +18,7 @@ def test_the_estimate_survives_every_abuse(monkeypatch, pytestconfig):
     assert flown.hold[1] - flown.hold[0] > abuse.SETTLED_S + LONGEST_S
     figures = {name: abuse.endure(flown, kind) for name, kind in abuse.ABUSES.items()}
     clean = figures["clean"]
-    assert clean.rms_in_sight_m < 0.02
+    assert clean.rms_in_sight_m < 0.03
     for name, seen in figures.items():
         assert seen.rms_in_sight_m <= ALLOWED * clean.rms_in_sight_m, (name, seen)
         assert seen.resets == 0, (name, seen)
