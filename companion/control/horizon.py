@@ -79,6 +79,7 @@ class Horizon:
         """The disturbance for the plan, (3,) [m/s²]: at most what the tilt can hold without a loss of height.
 
         With more, the plan would foresee a drift that grows over the whole horizon, and dive to gather thrust against it.
+        The references keep all of it, so that the aircraft leans as far as it may.
         """
         lift = GRAVITY_M_S2 - float(disturbance_W[2])
         roll, pitch, _ = tilt_and_thrust(np.array([-disturbance_W[0], -disturbance_W[1], lift]), yaw)

@@ -6,7 +6,8 @@ import pytest
 from control_plant import PLANT_STEP_S, Loop
 
 from acados_gen.ocp import keep_rows, row_nodes
-from companion.control.horizon import Horizon
+from companion.control.attitude_inversion import tilt_and_thrust
+from companion.control.horizon import GRAVITY_W, HELD_PART, Horizon
 from companion.control.solver import Nmpc
 from companion.control.trajectories import NO_PLANE, sample, standoff_plane
 from companion.core.frames import GRAVITY_M_S2, quat_from_matrix
@@ -211,6 +212,32 @@ def test_a_descent_over_a_floor_bundle_is_not_stopped_by_the_plane(vehicle):
         heights_m[frame] = loop.positions[-1][2]
     assert heights_m[WORLD] == pytest.approx(0.8, abs=0.05)
     assert heights_m["floor"] == pytest.approx(0.5 + vehicle.safety.standoff_min_m, abs=0.05)
+
+
+@pytest.mark.parametrize("yaw", [0.0, 1.2, -2.5])
+@pytest.mark.parametrize("disturbance_W", [(1.0, -2.0, 0.5), (6.0, 0.0, 0.0), (-3.0, 7.0, 2.0), (5.0, 5.0, -4.0)])
+def test_a_plan_contains_at_most_the_disturbance_that_the_tilt_holds(vehicle, nmpc, yaw, disturbance_W):
+    horizon = Horizon(vehicle, nmpc.times_s)
+    samples = sample(Hold(p=(0.0, 0.0, 2.0), yaw_rad=yaw), 0.0, nmpc.times_s)
+    horizon.fill(samples, yaw, np.array(disturbance_W), np.array(vehicle.model_parameters()))
+    most = HELD_PART * vehicle.controller.tilt_max_rad
+    wanted, held = (
+        tilt_and_thrust(GRAVITY_W - np.array(d), yaw)[:2] for d in (disturbance_W, horizon.parameters[0, -4:-1])
+    )
+    np.testing.assert_allclose(held, np.clip(wanted, -most, most), atol=1e-12)  # roll and pitch
+    assert horizon.parameters[0, -2] == disturbance_W[2]
+    if np.abs(wanted).max() < most:
+        assert tuple(horizon.parameters[0, -4:-1]) == disturbance_W
+
+
+def test_an_upward_force_beyond_the_weight_leaves_the_plan_finite(vehicle, nmpc):
+    horizon = Horizon(vehicle, nmpc.times_s)
+    samples = sample(Hold(p=(0.0, 0.0, 2.0), yaw_rad=0.0), 0.0, nmpc.times_s)
+    for upward in (9.8, 9.81, 12.0):
+        disturbance_W = np.array([3.0, 0.0, upward])
+        horizon.fill(samples, 0.0, disturbance_W, np.array(vehicle.model_parameters()))
+        assert np.isfinite(horizon.parameters).all() and np.isfinite(horizon.references).all()
+        assert nmpc.solve(np.zeros(9), horizon.references, horizon.parameters).status == 0
 
 
 def test_the_tilt_of_a_plan_is_within_the_bound_whatever_the_gain_of_the_axis(vehicle):
