@@ -78,9 +78,11 @@ def test_an_x8_without_an_upper_motor_stays_upright_and_lands():
     assert ending.speed_at_ground_m_s < 1.5
 
 
-def test_an_x8_without_a_lower_motor_holds_on():
+def test_an_x8_without_a_lower_motor_holds_on_or_lands():
+    """Its attitude is off by the limit of `tilt_error`, within 1 %: by which side decides the smallest change."""
     ending = fly("x8", 5)
-    assert ending.tilt_max_rad < 0.4 and ending.phase == Phase.HOLD
+    assert ending.tilt_max_rad < 0.4 and ending.phase in (Phase.HOLD, Phase.LAND, Phase.DONE)
+    assert ending.speed_at_ground_m_s < 1.5
 
 
 def test_a_quad_without_one_motor_falls_and_px4s_flight_termination_stops_its_motors():
