@@ -219,6 +219,30 @@ static int add_swing_weight(nmpc *self, int k, double *W, double *y) {
     return 1;
 }
 
+/* Add the curvature of the thrust's direction n(roll, pitch), times its multiplier, to the weights of roll and pitch,
+ * without a change of the cost's gradient at the plan; returns 0 where there is none.
+ *
+ * Both second derivatives of n are -n, so the dynamics add -T (pi_v . n) to the Lagrangian's second derivative by either
+ * angle, pi_v the multiplier of the velocity; inner nodes of a condensed block have none, but the thrust's own
+ * stationarity gives T (pi_v . n) by its bounds' multipliers and its weight. Without this term a plan that wants more lift
+ * than there is (or less: then the term is negative, and its magnitude damps) swings between the bounds of roll and pitch
+ * from cycle to cycle, because the linearised dynamics promise lift from the other side. */
+static int add_tilt_curvature(nmpc *self, int k, const double *x, double *W, double *y) {
+    enum { THRUST = 0, ROLL = 6, PITCH = 7 };
+    double values[MULTIPLIERS_MAX], u[NU];
+    const double *lower = values, *upper = values + multipliers(self, k, values) + (self->has_rows[k] ? NROWS : 0);
+    ocp_nlp_out_get(self->config, self->dims, self->out, k, "u", u);
+    const double gain = (lower[THRUST] - upper[THRUST]) / self->in->Ts[k] - self->running[NX] * (u[THRUST] - y[NX]);
+    const double more = u[THRUST] * fabs(gain);
+    if (!(more > CURVATURE_MIN * self->running[ROLL])) return 0;
+    for (int i = ROLL; i <= PITCH; i++) {
+        const double weight = self->running[i];
+        W[i * (NY + 1)] += more;
+        y[i] = x[i] - weight / (weight + more) * (x[i] - y[i]);
+    }
+    return 1;
+}
+
 /* The cost of a node: the weights of the vehicle file and what the limits add. */
 static void set_cost(nmpc *self, int k, const double *reference) {
     const double *weights = k < N ? self->running : self->terminal;
@@ -229,6 +253,7 @@ static void set_cost(nmpc *self, int k, const double *reference) {
     ocp_nlp_out_get(self->config, self->dims, self->out, k, "x", x);
     int curved = self->has_rows[k] && add_speed_curvature(self, k, x + 3, rows, W, y);
     if (k < N) curved |= add_swing_weight(self, k, W, y);
+    if (k > 0 && k < N) curved |= add_tilt_curvature(self, k, x, W, y);
     if (!curved && !self->curved[k]) return;
     ocp_nlp_cost_model_set(self->config, self->dims, self->in, k, "W", W);
     ocp_nlp_cost_model_set(self->config, self->dims, self->in, k, "yref", y);

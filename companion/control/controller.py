@@ -44,6 +44,8 @@ from companion.core.vehicle import Vehicle
 from companion.core.voltage import ThrustVoltage
 
 EXPIRY_PERIODS = 5  # of the controller: an older setpoint must not be sent
+# Behind the stand-off plane the plan returns by this much at a time: a plane metres away would be worth any height.
+PLANE_STEP_M = 0.5
 PLAN_REUSE_CYCLES = 2  # an old plan is good for about two periods; then feedback matters more
 ACTING_MODE = FcuMode.OFFBOARD  # the flight mode in which this stack's setpoints act
 HORIZON_PERIOD_S = 0.19  # between two predicted paths in `ControlStatus` [s]: 0.2 at 50 Hz
@@ -180,7 +182,8 @@ class ControllerNode(Node):
         self._horizon.fill(cycle.at_nodes, x0[8], disturbance_W, parameters)
         self._nmpc.shift(elapsed_s)
         normal_W, from_m = standoff_plane(cycle.reference, cycle.state, self._vehicle.safety.standoff_min_m)
-        self._nmpc.set_plane(normal_W, from_m - float(np.dot(normal_W, held_back_W)))
+        from_m -= float(np.dot(normal_W, held_back_W))
+        self._nmpc.set_plane(normal_W, min(from_m, float(np.dot(normal_W, x0[:3])) + PLANE_STEP_M))
         result = self._nmpc.solve(x0, self._horizon.references, self._horizon.parameters)
         late = self._stopwatch.read_s() - started_s > self._vehicle.controller.deadline_s
 

@@ -70,6 +70,48 @@ def test_without_a_bundle_in_the_reference_there_is_no_plane(vehicle):
     assert loop.positions[-1][0] == pytest.approx(FACE_X_M - 0.3, abs=0.05)
 
 
+SWING_RAD = 0.4  # from one cycle to the next
+
+
+@pytest.mark.parametrize(
+    ("force_W", "step_m"),
+    [
+        ((0.0, 0.0, -9.0), (0.0, 0.0, 0.0)),  # more lift than there is
+        ((0.0, 0.0, 9.0), (0.0, 0.0, 0.0)),
+        ((0.0, 7.0, -7.0), (0.0, 0.0, 0.0)),
+        ((0.0, 0.0, 0.0), (6.0, 0.0, -6.0)),
+    ],
+)
+def test_commands_do_not_swing_while_the_thrust_is_at_its_limit(vehicle, nmpc, force_W, step_m):
+    """Without the curvature of the thrust's direction: 60, 3, 45 and 14 swings between the bounds of roll and pitch."""
+    loop = Loop(vehicle, nmpc, p=(0.0, 0.0, 20.0))
+    loop.hold((0.0, 0.0, 20.0))
+    loop.run(1.5)
+    begin = len(loop.commands())
+    loop.hold(tuple(np.array((0.0, 0.0, 20.0)) + step_m))
+    loop.plant.disturbance_W = np.array(force_W)
+    loop.run(1)
+    loop.plant.disturbance_W = np.zeros(3)
+    loop.run(3)
+    steps = np.abs(np.diff(loop.commands()[begin:, 1:], axis=0))
+    assert np.count_nonzero((steps > SWING_RAD).any(axis=1)) == 0
+
+
+@pytest.mark.parametrize("force_m_s2", [6.0, 8.0])
+def test_an_aircraft_far_behind_the_plane_does_not_climb_away(vehicle, force_m_s2):
+    """Pushed through it for five seconds: with the whole way back at once the plan climbed 14 m and 49 m."""
+    loop, nmpc = pier_flight(vehicle, 1.8, x=FACE_X_M - 1.8)
+    loop.run(1.5)
+    loop.plant.disturbance_W = np.array([force_m_s2, 0.0, 0.0])
+    loop.run(5)
+    loop.plant.disturbance_W = np.zeros(3)
+    loop.run(6)
+    heights = np.array(loop.positions)[:, 2]
+    assert heights.max() < 2.0 + 9.0 and heights.min() > 2.0 - 1.0
+    assert loop.positions[-1] == pytest.approx((FACE_X_M - 1.8, 0.0, 2.0), abs=0.3)
+    assert set(nmpc.statuses) == {0}
+
+
 @pytest.mark.parametrize("x", [3.3, 3.9])
 def test_an_aircraft_behind_the_plane_returns_and_stays_outside(vehicle, x):
     loop, nmpc = pier_flight(vehicle, 0.5, x=x)
