@@ -82,11 +82,12 @@ class Horizon:
         The references keep all of it, so that the aircraft leans as far as it may.
         """
         lift = GRAVITY_M_S2 - float(disturbance_W[2])
-        roll, pitch, _ = tilt_and_thrust(np.array([-disturbance_W[0], -disturbance_W[1], lift]), yaw)
+        wanted = tilt_and_thrust(np.array([-disturbance_W[0], -disturbance_W[1], lift]), yaw)
+        roll, pitch = float(wanted[0]), float(wanted[1])
         most = HELD_PART * self._tilt_max
         if lift <= 0.0 or (abs(roll) <= most and abs(pitch) <= most):
             return disturbance_W
-        roll, pitch = min(max(float(roll), -most), most), min(max(float(pitch), -most), most)
+        roll, pitch = min(max(roll, -most), most), min(max(pitch, -most), most)
         forward, left = lift * math.tan(pitch), -lift * math.tan(roll) / math.cos(pitch)
         c, s = math.cos(yaw), math.sin(yaw)
         return np.array([-(c * forward - s * left), -(s * forward + c * left), disturbance_W[2]])
