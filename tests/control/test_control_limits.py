@@ -99,7 +99,7 @@ def test_commands_do_not_swing_while_the_thrust_is_at_its_limit(vehicle, nmpc, f
 
 @pytest.mark.parametrize("force_m_s2", [6.0, 8.0])
 def test_an_aircraft_far_behind_the_plane_does_not_climb_away(vehicle, force_m_s2):
-    """Pushed through it for five seconds: with the whole way back at once the plan climbed 14 m and 49 m."""
+    """Pushed through it for five seconds: with the whole return at once the plan climbed 14 m and 49 m."""
     loop, nmpc = pier_flight(vehicle, 1.8, x=FACE_X_M - 1.8)
     loop.run(1.5)
     loop.plant.disturbance_W = np.array([force_m_s2, 0.0, 0.0])
