@@ -357,7 +357,7 @@ FLIGHTS: dict[str, SafetyFlight] = {
         (fault("bundle_moves", 0.2, 0.0, 0.0, name="pier"),), 6.0, "DONE", 1.2, "pair", longest_s=80.0
     ),
     "range_finder": SafetyFlight((), 30.0, "DONE", 4.0, "copy"),
-    # PX4 follows such a jump by a reset of its position, and that monitor returns at once
+    # PX4 follows such a jump by a reset of its position 7 s later, when the return has begun
     "gnss_jumped": SafetyFlight((HIDDEN, fault("gnss_jump", 0.0, 8.0, 0.0)), 3.0, "DONE", 2.5, "search"),
     "uncertainty_relative": SafetyFlight((fault("estimator_uncertain", 0.0, 0.8),), 1.0, "DONE"),
     "uncertainty_position": SafetyFlight((fault("estimator_uncertain", 4.0, 0.0),), 2.0, "DONE", 6.0, "search"),
