@@ -49,7 +49,12 @@ SHOWN = 12  # points left out that are listed on the screen; --json has all
 )
 @click.option("--vehicle", type=WritableVehicle(), default=None, help="Vehicle file to write into.")
 @click.option("--mass", "mass_kg", type=Number(0.05, 200), default=None, help="kg. Default: the vehicle's.")
-@click.option("--motors", type=click.IntRange(1, 16), default=6, show_default=True, help="Of the aircraft.")
+@click.option(
+    "--motors",
+    type=click.IntRange(1, 16),
+    default=None,
+    help="How many such motors the aircraft has (pairs, if a coaxial pair was measured). k_T needs it; no default.",
+)
 @click.option(
     "--pwm-min", type=Number(0.0), default=None, help="PX4's PWM_MAIN_MINn, µs. Default: the bench file's or 1000."
 )
@@ -93,7 +98,7 @@ def command(
     hovers: tuple[tuple[float, float], ...],
     vehicle: Path | None,
     mass_kg: float | None,
-    motors: int,
+    motors: int | None,
     pwm_min: float | None,
     pwm_max: float | None,
     thr_mdl_fac: float | None,
@@ -127,6 +132,9 @@ def command(
             _refuse_poor(vehicle, content, poor_fit)
             confirm_and_write(vehicle, hover_changes(content), yes)
         return
+    mass_kg = mass_kg or (target.mass_kg if target else None)
+    if mass_kg and motors is None:
+        raise ConfigError("--motors N is missing: k_T of the aircraft depends on how many such motors it has")
     selection = Selection(min_us, max_us, min_voltage)
     bench = selection.of_bench(load_bench(bench_file)) if bench_file else None
     if bench is not None:
@@ -143,8 +151,8 @@ def command(
     if target is not None and reference_voltage is None:
         refuse_other_voltage(fit.curve.voltage_range_v, target.thrust.reference_voltage_v, str(vehicle))
     fit = _at_reference(fit, reference_voltage, target)
-    mass_kg = mass_kg or (target.mass_kg if target else None)
-    at_hover = hover(fit.curve, output, mass_kg, motors, fit.curve.reference_voltage_v) if mass_kg else None
+    reference_v = fit.curve.reference_voltage_v
+    at_hover = hover(fit.curve, output, mass_kg, motors, reference_v) if mass_kg and motors else None
     if at_hover:
         refuse_other_unit(at_hover.thrust_to_weight, raw[0])
     content = _result(raw, fit, output, at_hover, mass_kg, motors)
@@ -217,7 +225,12 @@ def _values(fit: ThrustFit, at_hover: Hover | None) -> dict[str, float]:
 
 
 def _result(
-    raw: tuple[Path, ...], fit: ThrustFit, output: Output, at_hover: Hover | None, mass_kg: float | None, motors: int
+    raw: tuple[Path, ...],
+    fit: ThrustFit,
+    output: Output,
+    at_hover: Hover | None,
+    mass_kg: float | None,
+    motors: int | None,
 ) -> Result:
     curve = fit.curve
     factor, factor_error = thrust_model_factor(curve, output)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 import msgspec
+from click.core import ParameterSource
 
 from companion.core.command_line import (
     DEFAULT_VEHICLE_NAME,
@@ -49,7 +50,7 @@ from companion.preflight.report import (
     summary,
     warning,
 )
-from companion.runtime.bus_folders import system_bus
+from companion.runtime.bus_folders import SYSTEM_FLIGHTS, system_bus
 from companion.tracking.cameras import Source, open_source
 
 if TYPE_CHECKING:
@@ -73,9 +74,15 @@ def open_ground(url: str, autopilot_system_id: int, timeout_s: float) -> "Ground
 class Preflight:
     """One run: `checks` yields each check as soon as it is known; afterwards `fix` may correct parameters."""
 
-    def __init__(self, vehicle: Path, mission: Path | None, fcu_url: str, folder: Path, bus: Path | None) -> None:
-        """bus: of the running stack, whose camera images are used; None: open the camera itself."""
+    def __init__(
+        self, vehicle: Path, mission: Path | None, fcu_url: str, folder: Path, bus: Path | None, only: bool = False
+    ) -> None:
+        """fcu_url: empty for the vehicle file's. only: no forward in its place, when the running stack has it.
+
+        bus: of the running stack, whose camera images are used; None: open the camera itself.
+        """
         self._vehicle_path, self._mission_path, self._folder = vehicle, mission, folder
+        self._only = only
         self.fcu_url, self._bus = fcu_url, bus
         self.ground: GroundConnection | None = None
         self._rules: list[Rule] = []
@@ -133,12 +140,12 @@ class Preflight:
 
     def _connect(self, vehicle: Vehicle) -> "GroundConnection":
         """Open the given link, or the vehicle file's; when the running stack has that one, the stack's forward."""
-        given, self.fcu_url = self.fcu_url, self.fcu_url or vehicle.fcu.url
+        self.fcu_url = self.fcu_url or vehicle.fcu.url
         system_id = vehicle.fcu.autopilot_system_id
         try:
             return open_ground(self.fcu_url, system_id, HEARTBEAT_TIMEOUT_S)
         except ConfigError as error:
-            for url in () if given else forwarded_urls(vehicle.fcu.forward):
+            for url in () if self._only else forwarded_urls(vehicle.fcu.forward):
                 with contextlib.suppress(ConfigError, LinkFailed):
                     ground = open_ground(url, system_id, HEARTBEAT_TIMEOUT_S)
                     self.fcu_url = url
@@ -213,11 +220,20 @@ def _ask(question: str) -> str:
     help="Write the result here; -: standard output.",
 )
 @click.option(
-    "--out", type=click.Path(path_type=Path), default=FLIGHTS, show_default=True, help="Folder that logs will go to."
+    "--out",
+    type=click.Path(path_type=Path),
+    default=None,
+    help=f"Folder that logs will go to.  [default: {SYSTEM_FLIGHTS} where it exists, else {FLIGHTS}]",
 )
 @one_line_errors
 def preflight(
-    vehicle: Path, mission: Path | None, fcu: str, bus: Path | None, fix: bool, json_file: Path | None, out: Path
+    vehicle: Path,
+    mission: Path | None,
+    fcu: str,
+    bus: Path | None,
+    fix: bool,
+    json_file: Path | None,
+    out: Path | None,
 ) -> None:
     """Check aircraft, computer, camera and files before a flight, a line each."""
     to_stderr = json_file == STDOUT  # the lines, so that stdout has the JSON alone
@@ -228,7 +244,10 @@ def preflight(
     def show(check: PreflightCheck) -> None:
         say(click.style(plain(line(check)), fg=COLOURS[check.status]))
 
-    run = Preflight(vehicle, mission, fcu, out, bus or system_bus())
+    # An installed aircraft names its link in the environment: that is the link of the stack that runs.
+    only = click.get_current_context().get_parameter_source("fcu") is ParameterSource.COMMANDLINE
+    out = out or (SYSTEM_FLIGHTS if os.path.isdir(SYSTEM_FLIGHTS) else FLIGHTS)  # False without permission, too
+    run = Preflight(vehicle, mission, fcu, out, bus or system_bus(), only)
     checks: list[PreflightCheck] = []
     changes: list[ParameterChange] = []
     try:

@@ -11,6 +11,7 @@ from companion.core.enums import ProcessName
 from companion.core.folders import holder, is_own_folder
 
 SYSTEM_BUS = Path("/run/companion")  # of the systemd units
+SYSTEM_FLIGHTS = Path("/var/lib/companion/flights")  # their logs
 FLIGHT_BUS_PREFIX = "companion-"  # of `companion fly`, in the folder for temporary files
 MANAGER = "manager"  # the name that `companion fly` holds on its bus
 

@@ -54,7 +54,8 @@ class User:
 
     def call(self, *arguments):
         """Run ``companion calibrate thrust`` with the bench; returns click's result."""
-        line = ["calibrate", "thrust", "--bench", str(self.bench_file), "--save", str(self.raw), *map(str, arguments)]
+        line = ["calibrate", "thrust", "--bench", str(self.bench_file), "--save", str(self.raw), "--motors", "6"]
+        line += map(str, arguments)
         return CliRunner().invoke(main, line, catch_exceptions=False)
 
     def rows(self):

@@ -53,10 +53,30 @@ def test_two_batteries_to_a_vehicle_file(tmp_path, monkeypatch, vehicle, factor,
 def test_the_fit_of_the_saved_data_alone_is_the_same(tmp_path, monkeypatch):
     user = User(monkeypatch, tmp_path, charges=(0.95, 0.1), step_us=100)
     assert user.call("--mass", 1.8, "--json", tmp_path / "bench.json").exit_code == 0
-    line = ["calibrate", "thrust", "--fit", str(user.raw), "--mass", "1.8", "--json", str(tmp_path / "fit.json")]
+    line = ["calibrate", "thrust", "--fit", str(user.raw), "--mass", "1.8", "--motors", "6"]
+    line += ["--json", str(tmp_path / "fit.json")]
     assert CliRunner().invoke(main, line, catch_exceptions=False).exit_code == 0
     bench, fit = (json.loads((tmp_path / name).read_text()) for name in ("bench.json", "fit.json"))
     assert bench == fit
+
+
+@pytest.mark.parametrize("options", [["--mass", 1.8], ["--vehicle", "vehicle.toml"]])
+def test_without_the_number_of_motors_nothing_turns(tmp_path, monkeypatch, vehicle, options):
+    """A wrong number gives a wrong thrust coefficient without a word: a quadrotor with the numbers of a hexrotor."""
+    user = User(monkeypatch, tmp_path)
+    monkeypatch.chdir(vehicle.parent)
+    line = ["calibrate", "thrust", "--bench", str(user.bench_file), "--save", str(user.raw), *map(str, options)]
+    refused = CliRunner().invoke(main, line, catch_exceptions=False)
+    assert refused.exit_code == 2 and "--motors N is missing" in refused.stderr
+    assert not user.questions and not user.raw.exists()
+
+
+def test_a_curve_without_an_aircraft_needs_no_number_of_motors(tmp_path):
+    path = write_csv(tmp_path / "stand.csv", stand_rows(), "pwm_us,thrust_n,voltage_v,current_a", unit=1.0)
+    line = ["calibrate", "thrust", "--fit", str(path), "--json", str(tmp_path / "r.json")]
+    assert CliRunner().invoke(main, line, catch_exceptions=False).exit_code == 0
+    values = json.loads((tmp_path / "r.json").read_text())["values"]
+    assert "thrust.voltage_exponent" in values and "thrust.coefficient_m_s2" not in values
 
 
 def test_hovers_that_were_flown_are_enough_for_k_T(tmp_path, vehicle):
@@ -199,6 +219,8 @@ def test_bad_input_is_one_line_and_writes_nothing(tmp_path, monkeypatch, vehicle
     before, files = vehicle.read_bytes(), set(tmp_path.iterdir())
     if "--vehicle" not in arguments:
         arguments = [*arguments, "--vehicle", "vehicle.toml", "--yes", "--json", "r.json", "--plot", "p.png"]
+    if "--hover" not in arguments:
+        arguments = [*arguments, "--motors", "6"]
     done = CliRunner().invoke(main, ["calibrate", "thrust", *arguments], catch_exceptions=False)
     assert done.exit_code == 2 and words in done.output
     assert len(done.output.strip().splitlines()) == 1
@@ -212,7 +234,8 @@ STAND = Motor()
 
 def fit_tables(tmp_path, vehicle, rows, *arguments, header="pwm_us,thrust_n,voltage_v,current_a", unit=1.0):
     path = write_csv(tmp_path / "stand.csv", rows, header, unit=unit)
-    files = ["--vehicle", str(vehicle), "--yes", "--json", str(tmp_path / "r.json"), *map(str, arguments)]
+    files = ["--vehicle", str(vehicle), "--yes", "--json", str(tmp_path / "r.json"), "--motors", "6"]
+    files += map(str, arguments)
     return CliRunner().invoke(main, ["calibrate", "thrust", "--fit", str(path), *files])
 
 

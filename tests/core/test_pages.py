@@ -134,7 +134,7 @@ def test_every_file_and_test_that_a_page_names_exists(page):
 
 
 PX4_TABLE = re.compile(r"<!-- px4 parameters: begin[^>]*-->\n\n(.*?)\n<!-- px4 parameters: end -->", flags=re.S)
-FLIGHT_OF_THE_TABLE = PlannedFlight(height_m=8.0, distance_m=15.0, switch_channel=9)  # the page names the same numbers
+FLIGHT_OF_THE_TABLE = PlannedFlight(height_m=8.0, distance_m=15.0, switch_channel=8)  # the page names the same numbers
 
 
 def test_the_px4_parameters_of_the_page_are_those_of_the_code():

@@ -169,7 +169,9 @@ def test_against_the_autopilot_fix_shows_asks_and_sets(vehicle, tmp_path, monkey
 
 
 @pytest.mark.realtime
-def test_when_the_stack_has_the_link_its_forward_is_used(vehicle, tmp_path, monkeypatch):
+@pytest.mark.parametrize("installed", [False, True])
+def test_when_the_stack_has_the_link_its_forward_is_used(vehicle, tmp_path, monkeypatch, installed):
+    """installed: the link stands in the environment, as on an aircraft with the systemd units."""
     monkeypatch.setattr(command, "HEARTBEAT_TIMEOUT_S", 10.0)
     port = free_port()
     with running_autopilot() as url:
@@ -179,6 +181,8 @@ def test_when_the_stack_has_the_link_its_forward_is_used(vehicle, tmp_path, monk
             until_s = time.monotonic() + 10.0
             while port_is_free(int(url.rpartition(":")[2])) and time.monotonic() < until_s:
                 time.sleep(0.1)
+            if installed:
+                monkeypatch.setenv("COMPANION_FCU", url)
             result = run("--vehicle", vehicle, "--out", tmp_path)
     assert f"udpin:127.0.0.1:{port}: system 1" in result.output, result.output
     for name in ("link", "autopilot", "vehicle type", "COM_OF_LOSS_T", "GF_ACTION"):
