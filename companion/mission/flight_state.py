@@ -23,6 +23,7 @@ class Timer(StrEnum):
     OFFBOARD_LEFT = "PX4 has left offboard"
     PERSON = "another mode than Hold was chosen against another sender"
     ASKED = "what PX4 was asked for is settled"
+    UNHEARD = "the link was lost while PX4 was asked for Hold"
 
 
 # What the mission does after the cause of an early end: while it does so, when it has finished, when it was cut short.

@@ -214,6 +214,11 @@ class MissionInputs:
         fresh = self.latest.fresh(FcuStatus, now_s) is not None
         return fresh and self.status_age_s(now_s) < self._limits.link_lost_s
 
+    def connected(self, now_s: float) -> bool:
+        """The newest report of the link says that the flight controller is there: it hears a request of now."""
+        newest = self.latest.fresh(FcuStatus, now_s)
+        return newest is not None and newest.connected
+
     @property
     def mode(self) -> FcuMode:
         return FcuMode.UNKNOWN if self.status is None else self.status.mode

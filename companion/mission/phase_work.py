@@ -155,6 +155,8 @@ def _after_hold(mission: MissionContext, now_s: float) -> None:
     person who wants offboard, or anything else, selects another mode first; then nothing is requested any more.
     """
     commands, flight = mission.commands, mission.flight
+    if _is_unheard(mission, now_s):
+        return
     if mission.inputs.mode != FcuMode.OFFBOARD:
         flight.timers.setdefault(Timer.OFFBOARD_LEFT, now_s)
         if commands.asked(CommandAction.HOLD) and mission.inputs.mode not in _requested_against_others(mission):
@@ -182,6 +184,32 @@ def _after_hold(mission: MissionContext, now_s: float) -> None:
         outcome = "PX4 is in offboard after the request for Hold; take over by RC, stop the other sender"
     flight.timers[Timer.ASKED] = now_s
     mission.report(outcome, CRITICAL, now_s)
+
+
+def _is_unheard(mission: MissionContext, now_s: float) -> bool:
+    """The link is lost, so that PX4 may not have heard the request for Hold; requests it again when the link is back.
+
+    Its failure while the link is lost is no refusal: Land would not be heard either, and nothing would be asked after it.
+    """
+    inputs, timers = mission.inputs, mission.flight.timers
+    if not inputs.connected(now_s):
+        settled_s = now_s - timers.get(Timer.ASKED, now_s)
+        if mission.commands.asked(CommandAction.HOLD) and settled_s < HOLD_SETTLES_S:
+            timers.setdefault(Timer.UNHEARD, now_s)
+        return True
+    if Timer.UNHEARD not in timers:
+        return False
+    if inputs.mode != FcuMode.OFFBOARD:  # heard, or a person has it
+        del timers[Timer.UNHEARD]
+        return False
+    if inputs.offboard_of_others(mission.flight.phase):
+        del timers[Timer.UNHEARD]
+        timers.pop(Timer.ASKED, None)
+        mission.report(
+            "the link is back, and another sender flies in offboard: Hold is requested again", CRITICAL, now_s
+        )
+        mission.request(CommandAction.HOLD, now_s)
+    return True
 
 
 def _requested_against_others(mission: MissionContext) -> tuple[FcuMode, ...]:

@@ -545,6 +545,39 @@ def test_a_sender_that_enters_offboard_from_our_hold_is_held_each_time(after_s):
     assert any("entered offboard again" in c.text for c in world.commands)
 
 
+@pytest.mark.parametrize("lost_s", [0.2, 1.5, 8.0])
+def test_a_hold_that_a_lost_link_swallowed_is_requested_again(lost_s):
+    """The link failed with the request: its failure was taken for PX4's refusal, Land went nowhere, then silence."""
+    world = in_conflict()
+    hold = next(c for c in reversed(world.commands) if c.action == "hold")
+    in_conflict_then = world.edit[FcuStatus]
+    world.edit[FcuStatus] = lambda m: msgspec.structs.replace(
+        m, conflict="another sender", connected=False, valid=False
+    )
+    world.run(0.1)
+    lost = FcuCommandAck(stamp_s=world.now_s, id=hold.id, accepted=False, reason="link to the flight controller lost")
+    world.node.handle_fcu_command_ack(lost, world.now_s)
+    world.run(lost_s)
+    assert world.asked("hold") == 1 and world.asked("land") == 0
+    world.edit[FcuStatus] = in_conflict_then
+    world.run(0.3)
+    assert world.asked("hold") == 2 and any("the link is back" in c.text for c in world.commands)
+    world.mode = "AUTO_LOITER"
+    world.run(6.0)
+    assert world.asked("hold") == 2 and world.asked("land") == 0
+
+
+def test_a_link_that_comes_back_in_another_mode_requests_nothing():
+    world = in_conflict()
+    in_conflict_then = world.edit[FcuStatus]
+    world.edit[FcuStatus] = lambda m: msgspec.structs.replace(m, connected=False, valid=False)
+    world.run(2.0)
+    world.mode = "POSCTL"
+    world.edit[FcuStatus] = in_conflict_then
+    world.run(6.0)
+    assert world.asked("hold") == 1 and world.asked("land") == 0
+
+
 @pytest.mark.parametrize("mode", ["POSCTL", "AUTO_RTL"])
 def test_after_another_mode_than_our_hold_nothing_more_is_requested(mode):
     """A person has the aircraft; the crew reads that the other sender flies it again."""
