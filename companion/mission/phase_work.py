@@ -194,7 +194,8 @@ def _is_unheard(mission: MissionContext, now_s: float) -> bool:
     inputs, timers = mission.inputs, mission.flight.timers
     if not inputs.connected(now_s):
         settled_s = now_s - timers.get(Timer.ASKED, now_s)
-        if mission.commands.asked(CommandAction.HOLD) and settled_s < HOLD_SETTLES_S:
+        heard = Timer.OFFBOARD_LEFT in timers or Timer.PERSON in timers
+        if mission.commands.asked(CommandAction.HOLD) and settled_s < HOLD_SETTLES_S and not heard:
             timers.setdefault(Timer.UNHEARD, now_s)
         return True
     if Timer.UNHEARD not in timers:

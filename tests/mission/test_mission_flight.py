@@ -578,6 +578,20 @@ def test_a_link_that_comes_back_in_another_mode_requests_nothing():
     assert world.asked("hold") == 1 and world.asked("land") == 0
 
 
+def test_a_person_who_chose_a_mode_is_not_held_when_the_link_comes_back():
+    """Without a look at what was seen before, a link lost within the seconds after it asked for Hold against the person."""
+    world = in_conflict()
+    in_conflict_then = world.edit[FcuStatus]
+    world.mode = "POSCTL"
+    world.run(1.0)
+    world.edit[FcuStatus] = lambda m: msgspec.structs.replace(m, connected=False, valid=False)
+    world.run(1.0)
+    world.mode = "OFFBOARD"
+    world.edit[FcuStatus] = in_conflict_then
+    world.run(6.0)
+    assert world.asked("hold") == 1 and world.asked("land") == 0
+
+
 @pytest.mark.parametrize("mode", ["POSCTL", "AUTO_RTL"])
 def test_after_another_mode_than_our_hold_nothing_more_is_requested(mode):
     """A person has the aircraft; the crew reads that the other sender flies it again."""
