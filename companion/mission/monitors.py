@@ -80,6 +80,7 @@ HELD_BY = {
 UNAIDED_S = 4.0
 RUNAWAYS = 3.0  # once may be an outlier; a state that runs away again and again explains an error that stays
 GNSS_JUMP_M = 3.5  # multipath moves a position by up to 3 m
+HIDDEN_AT_JUMP_S = 1.0  # PX4's velocity errs by up to 0.5 m/s after a jump, and nothing but the bundle shows it
 SIZE_ERROR = 0.08  # more than twice the error of a good print, beyond the uncertainty of its measurement
 SIZE_SIGMAS, SIZE_SIGMAS_LARGE = (
     3.5,
@@ -181,6 +182,13 @@ def _position_std(s: SafetySnapshot) -> float | None:
 
 def _marker_age(s: SafetySnapshot) -> float | None:
     return s.marker_age_s if s.state is not None and s.at_bundle else None
+
+
+def _hidden_while_gnss_jumps(s: SafetySnapshot) -> float | None:
+    """Age of the bundle [s] while the receiver has jumped against the flight controller, else 0."""
+    age_s = _marker_age(s)
+    refused = s.witness is not None and s.witness.satellites_refused
+    return age_s if age_s is None or refused else 0.0
 
 
 def _gnss_age(at_bundle: bool) -> Value:
@@ -634,6 +642,10 @@ MONITORS: tuple[Monitor, ...] = (
     Monitor("gnss_jumped", "GNSS has jumped while the bundle is out of sight", "m", WARNING, BEFORE_RETURN,
         _witness(lambda w: w.gnss_jump_m), lambda v, p: GNSS_JUMP_M, hysteresis=0.5, after_s=0.5,
         escalation=(HOLD, RETURN), escalation_s=5.0, advice="be ready to take over", alone=False),
+    # beside the structure it is the velocity that errs, long before the jump is one of `gnss_jumped`: no hold
+    Monitor("hidden_at_jump", "bundle not seen, and GNSS has jumped", "s", WARNING, NEAR,
+        _hidden_while_gnss_jumps, lambda v, p: HIDDEN_AT_JUMP_S, hysteresis=0.5, after_s=0.2,
+        escalation=(RETREAT, LAND, STOP_STREAMING), escalation_s=10.0, advice="be ready to take over", alone=False),
     Monitor("uncertainty_relative", "position relative to the bundle uncertain", "m", WARNING, NEAR,
         _relative_std, lambda v, p: v.safety.relative_std_m, hysteresis=0.05, after_s=0.5,
         escalation=(HOLD, RETREAT), escalation_s=3.0),
