@@ -3,13 +3,14 @@
 import math
 from collections.abc import Callable
 
-from companion.core.enums import CommandAction, FcuMode, Phase
+from companion.core.enums import CommandAction, FcuMode, OperatorAction, Phase
 from companion.core.messages import WORLD
 from companion.core.trajectories import begins_at, resumed
 from companion.core.trajectory_messages import Hold, Move, Trajectory, Vec3
 from companion.mission import phases as ph
 from companion.mission import reference_geometry as geometry
 from companion.mission.curves import flown_s, to_trajectory
+from companion.mission.flight_state import Timer
 from companion.mission.inspecting import fly_to_stop
 from companion.mission.inspection_route import to_world
 from companion.mission.mission_context import MissionContext
@@ -285,6 +286,12 @@ def _enter_pilot(mission: MissionContext, left: Phase, now_s: float) -> None:
         mission.report("PX4 goes on landing: to stop it, move a stick or select a mode", CRITICAL, now_s)
 
 
+def _enter_px4_hold(mission: MissionContext, left: Phase, now_s: float) -> None:
+    """Who stopped this stack at a view may mean to fly with another program."""
+    if mission.operator.asks(OperatorAction.STOP_STREAMING):
+        mission.flight.timers[Timer.PERSON] = now_s
+
+
 def _enter_failed(mission: MissionContext, left: Phase, now_s: float) -> None:
     if mission.inputs.armed and mission.inputs.landed:
         mission.request(CommandAction.DISARM, now_s)
@@ -306,6 +313,7 @@ ENTRY_ACTIONS: dict[Phase, EntryAction] = {
     Phase.RETURN: _enter_return,
     Phase.LAND: _enter_land,
     Phase.PILOT: _enter_pilot,
+    Phase.PX4_HOLD: _enter_px4_hold,
     Phase.FAILED: _enter_failed,
 }
 

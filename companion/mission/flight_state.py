@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from companion.core.enums import Phase
+from companion.core.enums import FcuMode, Phase
 from companion.core.trajectory_messages import Resumed, Vec3
 from companion.mission.inspection_progress import Inspecting
 from companion.mission.requests import Photographer
@@ -65,6 +65,7 @@ class FlightState:
     waits: bool = False  # in control, until PX4 has a position again and can be asked to land
     brakes: bool = False  # by the flight controller's velocity, until PX4 lands: this stack's estimate is in doubt
     land_attempts: int = 0
+    px4s_mode: FcuMode | None = None  # in which PX4 left offboard in the present phase, None: not seen
     switch_used_s: float | None = None  # the movement of the mission switch that was last acted on
 
     def phase_time_s(self, now_s: float) -> float:
@@ -85,6 +86,7 @@ class FlightState:
             self.cause_before = self.cause
         self.phase, self.reason, self.phase_since_s, self.came_from = phase, reason, now_s, left
         self.timers.clear()
+        self.px4s_mode = None
         if left == Phase.WAIT_READY:
             self.cause_before = ""
         if cause and not self.early_end:

@@ -133,18 +133,47 @@ def _land(mission: MissionContext, now_s: float) -> None:
 
 
 def _observe(mission: MissionContext, now_s: float) -> None:
-    """Where another sender's stream keeps PX4 in offboard, its failsafe does not act: request Hold once.
+    """Where another sender's stream has PX4 in offboard, its failsafe does not act: request Hold.
 
     Our stream has ended, by the safety table or by the mission switch; a pilot who took over has left offboard.
     """
     inputs, flight = mission.inputs, mission.flight
-    if inputs.mode != FcuMode.OFFBOARD:  # a return to it is deliberate
-        flight.timers.setdefault(Timer.OFFBOARD_LEFT, now_s)
+    _note_mode(mission, now_s)
     stayed = Timer.OFFBOARD_LEFT not in flight.timers and flight.phase_time_s(now_s) < STAYED_S
-    may_ask = flight.came_from in ph.UNDER_WAY and inputs.linked(now_s) and stayed
-    if may_ask and inputs.offboard_of_others(flight.phase) and not mission.commands.asked(CommandAction.HOLD):
+    may_ask = flight.came_from in ph.UNDER_WAY and inputs.linked(now_s)
+    taken = _is_taken_from_failsafe(mission) or (stayed and inputs.offboard_of_others(flight.phase))
+    if may_ask and taken and not mission.commands.asked(CommandAction.HOLD):
+        flight.timers.pop(Timer.OFFBOARD_LEFT, None)  # from here on: for our Hold
+        mission.report("PX4 follows another sender in offboard, Hold is requested", CRITICAL, now_s)
         mission.request(CommandAction.HOLD, now_s)
     _after_hold(mission, now_s)
+
+
+def _note_mode(mission: MissionContext, now_s: float) -> None:
+    """When PX4 left offboard, in which mode, and whether a person chose another one, or arming, after that."""
+    flight, mode = mission.flight, mission.inputs.mode
+    if not mission.inputs.armed:
+        flight.timers.setdefault(Timer.PERSON, now_s)
+    if mode == FcuMode.OFFBOARD:
+        return
+    flight.timers.setdefault(Timer.OFFBOARD_LEFT, now_s)
+    flight.px4s_mode = flight.px4s_mode or mode
+    if not mission.commands.asked(CommandAction.HOLD) and mode != flight.px4s_mode:
+        flight.timers.setdefault(Timer.PERSON, now_s)
+
+
+def _is_taken_from_failsafe(mission: MissionContext) -> bool:
+    """PX4 went from its failsafe, which followed the end of our stream, straight to offboard: no person has chosen that."""
+    timers = mission.flight.timers
+    left = mission.flight.phase == Phase.PX4_HOLD and Timer.OFFBOARD_LEFT in timers and Timer.PERSON not in timers
+    return left and _is_flown_by_others(mission)
+
+
+def _is_flown_by_others(mission: MissionContext) -> bool:
+    """The setpoints which offboard needs come from another sender: after the end of our stream there are none of ours."""
+    flight, inputs = mission.flight, mission.inputs
+    ended = flight.phase == Phase.PX4_HOLD and flight.came_from in ph.UNDER_WAY and Timer.OFFBOARD_LEFT in flight.timers
+    return inputs.offboard_of_others(flight.phase) or (ended and inputs.armed and inputs.mode == FcuMode.OFFBOARD)
 
 
 def _after_hold(mission: MissionContext, now_s: float) -> None:
@@ -221,7 +250,7 @@ def _requested_against_others(mission: MissionContext) -> tuple[FcuMode, ...]:
 def _is_back_in_offboard(mission: MissionContext, now_s: float) -> bool:
     """PX4 left offboard for our Hold and is back in it, by the other sender."""
     left = mission.commands.asked(CommandAction.HOLD) and Timer.OFFBOARD_LEFT in mission.flight.timers
-    return left and mission.inputs.offboard_of_others(mission.flight.phase) and mission.inputs.linked(now_s)
+    return left and mission.inputs.linked(now_s) and _is_flown_by_others(mission)
 
 
 def _done(mission: MissionContext, now_s: float) -> None:

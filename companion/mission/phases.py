@@ -2,8 +2,8 @@
 
 Two phases request nothing: PILOT (the pilot or another station chose a mode) and PX4_HOLD (this stack stopped
 streaming and PX4's own failsafe acts). They lead only to WAIT_READY, by a deliberate act of the pilot. There is one
-exception: while PX4 follows the setpoints of another sender in offboard, they begin with one request of Hold and, if
-that is refused, one of Land. No pilot flies the aircraft then, and PX4's failsafe does not act while a stream lasts.
+exception: while PX4 follows the setpoints of another sender in offboard, and no person has chosen a mode, Hold is
+requested and, if that is refused, Land once. No pilot flies then, and PX4's failsafe does not act while a stream lasts.
 """
 
 from companion.core.enums import Phase

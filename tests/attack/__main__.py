@@ -6,7 +6,7 @@ and prints its events.
 
 import argparse
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 from tests.attack.attacks import ATTACKS
@@ -40,9 +40,11 @@ def main() -> int:
     broken = [row for row in rows if row["broken"]]
     for row in broken:
         print(f"{row['world']}:{row['index']} {row['phase']}: {'; '.join(row['broken'])[:200]} | {row['attacks']}")
-    left = sum(bool(row.get("left_to_pilot")) for row in rows)
+    apart = Counter(row["apart"] for row in rows if row.get("apart"))
     print(
-        f"{len(rows)} attack flights, {len(broken)} broke a promise, {left} left to the pilot while PX4 had no position"
+        ", ".join(
+            [f"{len(rows)} attack flights, {len(broken)} broke a promise", *(f"{n} {why}" for why, n in apart.items())]
+        )
     )
     return 1 if broken else 0
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from companion.core.enums import FcuMode, Phase
+from companion.core.enums import FcuMode, Phase, ProcessName
 from companion.core.messages import LinkRx
 from companion.mission import phases as ph
 from sitl.autopilot.modes import DESCEND
@@ -27,6 +27,8 @@ from tests.scenarios.forked import ForkError, in_fork
 SCENARIO = Path(__file__).parents[2] / "config/scenarios/safety/hold.toml"
 LONGEST_S = 35.0  # flown after the attack began
 OBSERVED_S = 8.0  # flown after this stack has handed the aircraft over
+UNREACHABLE_S = 1.0  # while another sender flies; in less it does not go far
+NO_POSITION, UNREACHABLE = "left to the pilot without a position", "another sender while PX4 heard nothing"
 HOLD_S = {"hold": 600.0, "return": 4.0}  # of the mission that is attacked up to its hold, and on its return
 PHASES = {
     "hold": (Phase.TAKEOFF, Phase.ENTER_OFFBOARD, Phase.SEARCH, Phase.APPROACH, Phase.HOLD),
@@ -50,7 +52,7 @@ class Flight(NamedTuple):
     beyond_m: float
     excursion_m: float
     touchdown_m_s: float
-    left_to_pilot: bool = False  # see `tests.attack.promises`
+    apart: str = ""  # see `tests.attack.promises`
 
 
 def plan_of(world: int, per_world: int) -> tuple[str, list[Phase]]:
@@ -110,12 +112,19 @@ def _attacked(lockstep: Lockstep, world: int, index: int, phase: Phase, drawn: l
             lockstep.at(begin_us, lambda change=change: lockstep.faults.change(LinkRx, change))
             lockstep.at(begin_us + round(attack.lasts_s * 1e6), lambda: lockstep.faults.change(LinkRx, None))
     handed_over: list[float] = []
-    left_to_pilot: list[float] = []
+    apart: list[tuple[float, str]] = []
+    unheard_s: list[float] = []
 
     def over() -> bool:
         pilot = lockstep.pilot
-        if not left_to_pilot and _left_to_pilot(lockstep):
-            left_to_pilot.append(lockstep.now_s)
+        if not _flown_unheard(lockstep):
+            unheard_s.clear()
+        elif not unheard_s:
+            unheard_s.append(lockstep.now_s)
+        if not apart and _left_to_pilot(lockstep):
+            apart.append((lockstep.now_s, NO_POSITION))
+        elif not apart and unheard_s and lockstep.now_s > unheard_s[0] + UNREACHABLE_S:
+            apart.append((unheard_s[0], UNREACHABLE))
         if pilot is not None and pilot.phase in ph.OBSERVING and not handed_over:
             handed_over.append(lockstep.now_s)
         observed = bool(handed_over) and lockstep.now_s > handed_over[0] + OBSERVED_S
@@ -129,13 +138,13 @@ def _attacked(lockstep: Lockstep, world: int, index: int, phase: Phase, drawn: l
     loaded = lockstep.loaded
     judged = promises.judge(
         truth, statuses, loaded.plan.limits, loaded.scenario.start.p_W, loaded.scenario.scene.bundles[0].p_W[0],
-        *left_to_pilot,
+        *(apart[0] if apart else ()),
     )  # fmt: skip
     last = statuses[-1]
     monitors = list(dict.fromkeys(e.monitor for e in events if e.active))
     return Flight(
         world, index, phase, names, last.phase, last.cause, monitors, list(judged.broken), judged.nearest_m,
-        judged.beyond_m, judged.excursion_m, judged.touchdown_m_s, judged.left_to_pilot,
+        judged.beyond_m, judged.excursion_m, judged.touchdown_m_s, judged.apart,
     )  # fmt: skip
 
 
@@ -149,6 +158,13 @@ def _left_to_pilot(lockstep: Lockstep) -> bool:
         and commander.armed
         and not commander.inputs.position
     )
+
+
+def _flown_unheard(lockstep: Lockstep) -> bool:
+    """PX4 follows another sender in offboard, and nothing of this stack reaches PX4."""
+    faults, commander = lockstep.faults, lockstep.world.autopilot.commander
+    deaf = faults.link_down or not lockstep.runners[ProcessName.FCU].alive
+    return deaf and faults.foreign_setpoints is not None and commander.armed and commander.mode == FcuMode.OFFBOARD
 
 
 # --- campaign -------------------------------------------------------------------------------------------------------

@@ -5,9 +5,11 @@
 * no fall: the aircraft meets the ground upright and no faster than `TOUCHDOWN_MAX_M_S`;
 * every early end has its cause in the last status of the mission.
 
-From the moment on at which this stack has ended its stream while PX4 has no position, the pilot flies: PX4 keeps the height, the
-wind moves the aircraft, and no program on the companion can change it (docs/limits.md). Only the fall and the cause are judged
-then, and the flight is counted apart.
+Two things no program on the companion can change (docs/limits.md). From then on only the fall and the cause are judged, and the
+flight is counted apart:
+
+* this stack has ended its stream while PX4 has no position: PX4 keeps the height, and the wind moves the aircraft;
+* PX4 follows another sender while nothing that this stack sends reaches it: the link, or the process of the link, is dead.
 """
 
 import math
@@ -41,7 +43,7 @@ class Judged(NamedTuple):
     beyond_m: float  # farthest beyond fence, height or distance, ≤ 0 inside
     excursion_m: float  # from the place at the attack, until the aircraft leaves it on purpose
     touchdown_m_s: float  # fastest sinking just above the ground, 0 without a landing
-    left_to_pilot: bool = False  # handed over while PX4 had no position
+    apart: str = ""  # why a part of the flight was not judged
 
 
 def judge(
@@ -50,11 +52,12 @@ def judge(
     limits: Limits,
     home_W: tuple[float, float, float],
     face_x_m: float,
-    left_to_pilot_s: float = math.inf,
+    apart_s: float = math.inf,
+    apart: str = "",
 ) -> Judged:
     """Judge the flight from the attack on; statuses[0] is the last before it. face_x_m: the plane of the structure.
 
-    left_to_pilot_s: since when the pilot flies, because this stack is silent and PX4 has no position.
+    apart_s: since when no program on the companion can change the flight. apart: why.
     """
     left_s = next((s.stamp_s for s in statuses if s.phase in (*LEAVING, *ph.OBSERVING)), math.inf)
     broken, nearest, beyond, excursion, touchdown = [], math.inf, -math.inf, 0.0, 0.0
@@ -62,7 +65,7 @@ def judge(
     for m in truth:
         begin = begin or m.p_W
         flying = m.p_W[2] - home_W[2] > FLYING_M
-        if flying and m.stamp_s < left_to_pilot_s:
+        if flying and m.stamp_s < apart_s:
             nearest = min(nearest, face_x_m - m.p_W[0])
             home = (m.p_W[0] - home_W[0], m.p_W[1] - home_W[1], m.p_W[2] - home_W[2])
             beyond = max(beyond, beyond_limits_m(home, limits))
@@ -82,7 +85,7 @@ def judge(
     if tilted:
         broken.append("tilted beyond 70 degrees")
     broken += _ending(statuses)
-    return Judged(tuple(broken), nearest, beyond, excursion, touchdown, left_to_pilot_s < math.inf)
+    return Judged(tuple(broken), nearest, beyond, excursion, touchdown, apart)
 
 
 def _ending(statuses: list[MissionStatus]) -> list[str]:

@@ -11,7 +11,7 @@ from companion.mission.plan import Limits
 from sitl.scenario import Fault, FaultKind
 from tests.attack.attacks import ATTACKS, Attack, draw
 from tests.attack.conversation import Corrupted, Forged
-from tests.attack.flights import campaign, plan_of, read
+from tests.attack.flights import NO_POSITION, UNREACHABLE, campaign, plan_of, read
 from tests.attack.promises import judge
 
 LIMITS = Limits(fence_min_m=(-5.0, -6.0, -1.0), fence_max_m=(5.0, 6.0, 8.0), height_m=7.0, distance_m=15.0)
@@ -68,8 +68,8 @@ def test_a_quiet_hold_and_a_landing_break_nothing():
 
 def test_after_a_hand_over_without_a_position_the_fall_and_the_cause_are_judged_alone():
     flown = truth((3.0, 0.0, 3.0), (5.7, 0.0, 3.0), (5.7, 0.0, 1.0), (5.7, 0.0, 0.1), v_z=-2.0)
-    left = judge(flown, [status(Phase.HOLD)], LIMITS, (0.0, 0.0, 0.0), FACE_X_M, left_to_pilot_s=0.05)
-    assert left.broken == ("fell: 2.0 m/s at the ground",) and left.left_to_pilot and left.nearest_m == 3.0
+    left = judge(flown, [status(Phase.HOLD)], LIMITS, (0.0, 0.0, 0.0), FACE_X_M, 0.05, NO_POSITION)
+    assert left.broken == ("fell: 2.0 m/s at the ground",) and left.apart and left.nearest_m == 3.0
 
 
 @pytest.mark.parametrize("phase", [Phase.PX4_HOLD, Phase.PILOT, Phase.FAILED, Phase.DONE])
@@ -91,7 +91,24 @@ def test_a_flight_that_ends_its_stream_without_a_position_of_px4_is_left_to_the_
     second = Attack("a second fault", lambda rng, s: (both, None, ""))
     monkeypatch.setattr("tests.attack.flights.plan_of", lambda world, per_world: ("hold", [Phase.HOLD]))
     (flown,) = campaign(range(2, 3), 1, (second,), tmp_path / "flights.jsonl")
-    assert flown["end"] == Phase.PX4_HOLD and flown["left_to_pilot"] and flown["broken"] == []
+    assert flown["end"] == Phase.PX4_HOLD and flown["apart"] == NO_POSITION and flown["broken"] == []
+
+
+@pytest.mark.parametrize(
+    ("link", "apart"),
+    [
+        (Fault(at_s=0.0, kind=FaultKind.LINK_LOST, duration_s=4.0), UNREACHABLE),
+        (Fault(at_s=0.0, kind=FaultKind.PROCESS_DEAD, duration_s=600.0, name="fcu"), UNREACHABLE),
+        (Fault(at_s=0.0, kind=FaultKind.LINK_LOST, duration_s=0.3), ""),
+    ],
+    ids=["link", "process", "short"],
+)
+def test_another_sender_that_flies_while_nothing_reaches_px4_is_counted_apart(tmp_path, monkeypatch, link, apart):
+    other = Fault(at_s=0.0, kind=FaultKind.FOREIGN_OFFBOARD, duration_s=5.0, value=[50.0, 0.1, 0.4, 0.0])
+    attack = Attack("another sender, unheard", lambda rng, s: ((link, other), None, ""))
+    monkeypatch.setattr("tests.attack.flights.plan_of", lambda world, per_world: ("hold", [Phase.HOLD]))
+    (flown,) = campaign(range(2, 3), 1, (attack,), tmp_path / "flights.jsonl")
+    assert flown["apart"] == apart and flown["broken"] == []
 
 
 def test_every_attack_is_drawn_from_its_seed_alone():

@@ -65,7 +65,7 @@ def test_every_public_condition_is_used_in_the_table():
 
 
 def test_phases_without_entry_action_or_work_are_the_ones_that_only_observe_or_end():
-    assert set(Phase) - set(ENTRY_ACTIONS) == {Phase.PX4_HOLD, Phase.DONE}
+    assert set(Phase) - set(ENTRY_ACTIONS) == {Phase.DONE}
     assert set(ph.OBSERVING) <= set(PHASE_WORK) and Phase.FAILED not in PHASE_WORK
 
 
@@ -701,18 +701,55 @@ def test_a_second_sender_whose_setpoints_px4_does_not_follow_ends_no_landing_by_
     assert world.asked("hold") == 0 and world.asked("land") == 1
 
 
-@pytest.mark.parametrize("leaves", [False, True], ids=["stays", "left before"])
-def test_after_stopped_setpoints_another_senders_offboard_is_held_once(leaves):
-    """PX4's failsafe does not act while another stream lasts; an offboard entered later is another's business."""
+def stopped(mode: str) -> World:
+    """The stream has ended without a person, and PX4 is in a mode of its failsafe, or in offboard on another stream."""
     world = REACH["HOLD"]()
     world.edit[State] = lambda m: msgspec.structs.replace(m, valid=False)
     world.run_until("PX4_HOLD")
-    world.mode, world.foreign_stream = "POSCTL" if leaves else "OFFBOARD", True
-    world.run(1.5)
-    world.mode, world.foreign_stream = "OFFBOARD", True
+    world.mode, world.foreign_stream = mode, True
+    return world
+
+
+def test_after_stopped_setpoints_another_senders_offboard_is_held_once():
+    """PX4's failsafe does not act while another stream lasts."""
+    world = stopped("OFFBOARD").run(1.5)
     world.edit[FcuStatus] = lambda m: msgspec.structs.replace(m, conflict="another sender")
     world.run(8.0)
-    assert world.phase == "PX4_HOLD" and world.asked("hold") == (0 if leaves else 1)
+    assert world.phase == "PX4_HOLD" and world.asked("hold") == 1
+
+
+@pytest.mark.parametrize("after_s", [0.5, 6.0, 30.0])
+@pytest.mark.parametrize("mode", ["POSCTL", "AUTO_LOITER", "ALTCTL"])
+def test_another_sender_that_takes_offboard_from_px4s_failsafe_is_held_each_time(mode, after_s):
+    """It was called another's business: a second companion flew 3.2 m beyond a limit."""
+    world = stopped(mode).run(after_s)
+    for count in range(1, 4):
+        world.mode = "OFFBOARD"
+        world.run(0.2)
+        assert world.asked("hold") == count
+        world.mode = "AUTO_LOITER"
+        world.run(after_s)
+    assert world.phase == "PX4_HOLD" and world.asked("land") == 0 and world.asked("hold") == 3
+
+
+@pytest.mark.parametrize("chosen", ["AUTO_RTL", "ALTCTL", "UNKNOWN"])
+def test_an_offboard_after_a_mode_that_a_person_chose_is_not_held(chosen):
+    world = stopped("POSCTL").run(1.5)
+    world.mode = chosen
+    world.run(1.0)
+    world.mode = "OFFBOARD"
+    world.edit[FcuStatus] = lambda m: msgspec.structs.replace(m, conflict="another sender")
+    world.run(12.0)
+    assert world.phase == "PX4_HOLD" and world.asked("hold") == 0
+
+
+def test_an_offboard_of_the_next_flight_is_not_held():
+    world = stopped("AUTO_LAND").run(3.0)
+    world.armed, world.landed = False, True
+    world.run(3.0)
+    world.mode, world.armed, world.landed = "OFFBOARD", True, False
+    world.run(3.0)
+    assert world.asked("hold") == 0
 
 
 def test_the_message_of_a_takeover_says_which_mode_was_seen_and_whose_it_is():

@@ -128,6 +128,14 @@ def test_stop_streaming_gives_the_aircraft_to_px4_and_nothing_brings_it_back():
     assert world.asked("offboard") == requests
 
 
+def test_who_stops_this_stack_at_a_view_may_fly_with_another_program():
+    world = World().run_until("HOLD")
+    ask(world, OperatorAction.STOP_STREAMING).run(3.0)
+    world.mode, world.foreign_stream = FcuMode.OFFBOARD, True
+    world.run(8.0)
+    assert world.phase == Phase.PX4_HOLD and world.asked("hold") == 0
+
+
 def test_nothing_takes_the_aircraft_back_from_a_pilot():
     world = World().run_until("HOLD")
     ask(world, OperatorAction.HOLD).run(1.0)

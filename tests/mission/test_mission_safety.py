@@ -246,7 +246,9 @@ SCENARIOS: dict[str, list[Scenario]] = {
     ],
     "gnss_jumped": [Scenario("HOLD", witness(gnss_jump_m=6.0), ["PAUSE", *HOME], 60.0)],
     "hidden_at_jump": [
-        Scenario("HOLD", both(witness(satellites_refused=True), attribute("bundle_in_view", False)), ["RETREAT", *HOME], 60.0)
+        Scenario(
+            "HOLD", both(witness(satellites_refused=True), attribute("bundle_in_view", False)), ["RETREAT", *HOME], 60.0
+        )
     ],
     "takeoff_height": [Scenario("TAKEOFF", attribute("takeoff_height_m", 10.0), LANDING, 20.0)],
     "takeoff_gnss_lost": [Scenario("TAKEOFF", NO_FIX, LANDING, 20.0)],
