@@ -205,6 +205,9 @@ class FcuStatus(Message):
     # Samples per second at the end of the range of the accelerometer that has most of them (VIBRATION); NaN: not reported.
     clipping_hz: float = float("nan")
     position_ok: bool | None = None  # PX4 has a horizontal position, by its own checks (SYS_STATUS); None: not reported
+    # What persons and programs have asked PX4 for (CURRENT_MODE); a failsafe changes `mode` and not this. None: not reported lately
+    intended_mode: FcuMode | None = None
+    intended_changes: int = 0  # of it, since the start
 
     @property
     def gnss_used(self) -> bool:

@@ -60,6 +60,7 @@ from companion.estimation.observations import (
     flip_share,
     is_ambiguous,
 )
+from companion.estimation.pose_covariance import PoseCovariances
 from companion.estimation.replay import Replay, ReplayedState
 from companion.estimation.runaway import put_back
 from companion.estimation.survey import Surveyed, place_by_survey
@@ -175,6 +176,7 @@ class EstimatorNode(Node):
         self._fix_s = -inf  # stamp of the newest status with a fix that the flight controller uses
         self._imu_check = ImuCheck()
         self._prior = initial_variances(vehicle)
+        self._covariances = PoseCovariances()
         self._witnesses = BundleWitnesses(self._filter.p_BC, self._filter.q_BC, walk_m_sqrt_s)
         self._pairs = BundlePairs()
         self._receiver_frame = LocalFrame()
@@ -318,7 +320,9 @@ class EstimatorNode(Node):
             if self._bundle is None and is_ambiguous(observation):
                 self._rejected[Rejection.MARKER_AMBIGUOUS] += 1
                 continue
-            observations[received.bundle] = observation
+            shown = frozenset(marker.id for marker in received.markers)
+            covariance = self._covariances.smoothed(received.bundle, shown, stamp_s, observation.covariance)
+            observations[received.bundle] = observation._replace(covariance=covariance)
         if self.history is None or not observations:
             return
         if self._bundle is None:

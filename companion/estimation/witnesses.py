@@ -232,6 +232,8 @@ class ReceiverJump:
         self.size_m = 0.0
 
     def add(self, stamp_s: float, difference_W: Array) -> None:
+        if not np.isfinite(difference_W).all():
+            return
         if self._usual_W is None or stamp_s - self._stamp_s > RECEIVER_TIME_S:
             self._usual_W, self._stamp_s = difference_W, stamp_s
         share = max(0.0, stamp_s - self._stamp_s) / RECEIVER_TIME_S

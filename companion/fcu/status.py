@@ -44,6 +44,7 @@ GLOBAL_POSITION_AGE_S = TABLE[Quantity.ALTITUDE].age_s
 BARO_AGE_S = TABLE[Quantity.BAROMETER].age_s
 HOME_AGE_S = TABLE[Quantity.HOME].age_s
 ODOMETRY_AGE_S = 1.0
+INTENDED_AGE_S = 0.5  # CURRENT_MODE is requested at 10 Hz, and sent on change
 CLIPS_AGE_S = 3.0  # of VIBRATION, requested at 2 Hz
 CLIPS_PERIOD_MIN_S = 0.1  # a shorter one is no measure of a rate
 RANGE_AGE_S = 0.5
@@ -115,6 +116,9 @@ class VehicleStatus:
         self._gnss_s = _NEVER
         self._gnss: GpsRawInt | None = None  # the newest with a fix
         self._baro_m, self._baro_s = math.nan, _NEVER
+        self._intended: FcuMode | None = None
+        self._intended_s = _NEVER
+        self._intended_changes = 0
         self._resets, self._resets_s = 0, _NEVER
         self._clips: tuple[tuple[int, ...], float] = (), _NEVER  # of each accelerometer, and their arrival
         self._clipping_hz = math.nan
@@ -170,6 +174,9 @@ class VehicleStatus:
         On the ground while armed a new mode waits for the heartbeat: PX4 returns to an earlier mode when it disarms,
         and a mode that changes before "armed" does would look like a change by the pilot.
         """
+        intended = mode_name(m.intended_custom_mode)
+        self._intended_changes += intended != self._intended
+        self._intended, self._intended_s = intended, now_s
         mode = self._reported_mode(m.custom_mode, now_s)
         changed = mode != self.mode
         if not (self.armed and self.landed(now_s)):
@@ -356,6 +363,8 @@ class VehicleStatus:
             position_resets_s=self._resets_s if now_s - self._resets_s <= ODOMETRY_AGE_S else math.nan,
             cells_v=battery.cells_v,
             position_ok=self.position_ok(now_s),
+            intended_mode=self._intended if now_s - self._intended_s <= INTENDED_AGE_S else None,
+            intended_changes=self._intended_changes,
             clipping_hz=self._clipping_hz if now_s - self._clips[1] <= CLIPS_AGE_S else math.nan,
             range_m=self.range_m(now_s),
             **self._receiver(now_s),

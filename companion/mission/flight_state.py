@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from companion.core.enums import FcuMode, Phase
+from companion.core.enums import Phase
 from companion.core.trajectory_messages import Resumed, Vec3
 from companion.mission.inspection_progress import Inspecting
 from companion.mission.requests import Photographer
@@ -21,9 +21,10 @@ class Timer(StrEnum):
     CHECKED = "trajectory compared with the limits"
     TOUCHDOWN = "on the ground, armed"
     OFFBOARD_LEFT = "PX4 has left offboard"
-    PERSON = "another mode than Hold was chosen against another sender"
+    PERSON = "a person may have chosen what PX4 does"
     ASKED = "what PX4 was asked for is settled"
     UNHEARD = "the link was lost while PX4 was asked for Hold"
+    REPORTED = "another sender that entered offboard again was reported"
 
 
 # What the mission does after the cause of an early end: while it does so, when it has finished, when it was cut short.
@@ -65,7 +66,7 @@ class FlightState:
     waits: bool = False  # in control, until PX4 has a position again and can be asked to land
     brakes: bool = False  # by the flight controller's velocity, until PX4 lands: this stack's estimate is in doubt
     land_attempts: int = 0
-    px4s_mode: FcuMode | None = None  # in which PX4 left offboard in the present phase, None: not seen
+    intended_changes: int | None = None  # by the first status of the present phase
     switch_used_s: float | None = None  # the movement of the mission switch that was last acted on
 
     def phase_time_s(self, now_s: float) -> float:
@@ -86,7 +87,7 @@ class FlightState:
             self.cause_before = self.cause
         self.phase, self.reason, self.phase_since_s, self.came_from = phase, reason, now_s, left
         self.timers.clear()
-        self.px4s_mode = None
+        self.intended_changes = None
         if left == Phase.WAIT_READY:
             self.cause_before = ""
         if cause and not self.early_end:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from companion.core.enums import CommandAction, FcuMode, Phase
+from companion.core.enums import CommandAction, FcuMode, OperatorAction, Phase
 from companion.core.messages import WORLD
 from companion.mission import phases as ph
 from companion.mission.conditions import LAND_ATTEMPTS, may_arm_again, move_too_long
@@ -22,6 +22,8 @@ STREAM_BEFORE_OFFBOARD_S = 1.5  # PX4 requires setpoints for 1 s before the swit
 TOUCHDOWN_DISARM_S = 5.0  # PX4 disarms by itself 2 s after landing; if it does not, one request is sent
 HOLD_SETTLES_S = 2.5  # the answer to a request and the heartbeat after it
 STAYED_S = 10.0  # PX4 leaves offboard by itself within COM_OF_LOSS_T; a later offboard is deliberate
+UNHEARD_S = 10.0  # longest loss of the link in which PX4 cannot have landed and begun another flight
+REPORTED_S = 2.0  # between two reports of a sender that enters offboard again and again
 FLIES = "PX4 follows the other sender in offboard again, Hold is not requested any more"
 # In doubt, for PX4's position; then the safety table would end the stream, and without setpoints nothing lands.
 LAND_WAITS_S = 1.5
@@ -138,32 +140,42 @@ def _observe(mission: MissionContext, now_s: float) -> None:
     Our stream has ended, by the safety table or by the mission switch; a pilot who took over has left offboard.
     """
     inputs, flight = mission.inputs, mission.flight
-    _note_mode(mission, now_s)
+    if not mission.commands.asked(CommandAction.HOLD):
+        _look_for_a_person(mission, now_s)
     stayed = Timer.OFFBOARD_LEFT not in flight.timers and flight.phase_time_s(now_s) < STAYED_S
-    may_ask = flight.came_from in ph.UNDER_WAY and inputs.linked(now_s)
     taken = _is_taken_from_failsafe(mission) or (stayed and inputs.offboard_of_others(flight.phase))
-    if may_ask and taken and not mission.commands.asked(CommandAction.HOLD):
-        flight.timers.pop(Timer.OFFBOARD_LEFT, None)  # from here on: for our Hold
+    may_ask = flight.came_from in ph.UNDER_WAY and inputs.linked(now_s) and taken
+    if may_ask and not mission.commands.asked(CommandAction.HOLD):
+        for timer in (Timer.OFFBOARD_LEFT, Timer.PERSON):  # from here on: after our Hold
+            flight.timers.pop(timer, None)
         mission.report("PX4 follows another sender in offboard, Hold is requested", CRITICAL, now_s)
         mission.request(CommandAction.HOLD, now_s)
     _after_hold(mission, now_s)
 
 
-def _note_mode(mission: MissionContext, now_s: float) -> None:
-    """When PX4 left offboard, in which mode, and whether a person chose another one, or arming, after that."""
-    flight, mode = mission.flight, mission.inputs.mode
-    if not mission.inputs.armed:
-        flight.timers.setdefault(Timer.PERSON, now_s)
-    if mode == FcuMode.OFFBOARD:
+def _look_for_a_person(mission: MissionContext, now_s: float) -> None:
+    """Whether anything but PX4's failsafe may have chosen the mode since our stream ended.
+
+    PX4 keeps what it was asked for beside the mode that its failsafe flies. While that has been offboard in every report of this
+    phase, no person and no ground station has asked for another mode. What happens while the link is lost is not known.
+    """
+    inputs, flight = mission.inputs, mission.flight
+    status, request = inputs.status, mission.operator.considered
+    if inputs.mode != FcuMode.OFFBOARD:
+        flight.timers.setdefault(Timer.OFFBOARD_LEFT, now_s)
+    if status is None:
         return
-    flight.timers.setdefault(Timer.OFFBOARD_LEFT, now_s)
-    flight.px4s_mode = flight.px4s_mode or mode
-    if not mission.commands.asked(CommandAction.HOLD) and mode != flight.px4s_mode:
+    if flight.intended_changes is None:
+        flight.intended_changes = status.intended_changes
+    unchanged = status.intended_mode == FcuMode.OFFBOARD and status.intended_changes == flight.intended_changes
+    turned_off = inputs.switch is not None and inputs.switch.on is False
+    stopped = request is not None and request.action == OperatorAction.STOP_STREAMING
+    if turned_off or stopped or not (unchanged and inputs.armed and inputs.connected(now_s)):
         flight.timers.setdefault(Timer.PERSON, now_s)
 
 
 def _is_taken_from_failsafe(mission: MissionContext) -> bool:
-    """PX4 went from its failsafe, which followed the end of our stream, straight to offboard: no person has chosen that."""
+    """PX4 went from its failsafe, which followed the end of our stream, to offboard, and no person has chosen that."""
     timers = mission.flight.timers
     left = mission.flight.phase == Phase.PX4_HOLD and Timer.OFFBOARD_LEFT in timers and Timer.PERSON not in timers
     return left and _is_flown_by_others(mission)
@@ -172,8 +184,9 @@ def _is_taken_from_failsafe(mission: MissionContext) -> bool:
 def _is_flown_by_others(mission: MissionContext) -> bool:
     """The setpoints which offboard needs come from another sender: after the end of our stream there are none of ours."""
     flight, inputs = mission.flight, mission.inputs
-    ended = flight.phase == Phase.PX4_HOLD and flight.came_from in ph.UNDER_WAY and Timer.OFFBOARD_LEFT in flight.timers
-    return inputs.offboard_of_others(flight.phase) or (ended and inputs.armed and inputs.mode == FcuMode.OFFBOARD)
+    ended = Timer.OFFBOARD_LEFT in flight.timers or mission.commands.asked(CommandAction.HOLD)
+    silent = flight.phase == Phase.PX4_HOLD and flight.came_from in ph.UNDER_WAY and ended
+    return inputs.offboard_of_others(flight.phase) or (silent and inputs.armed and inputs.mode == FcuMode.OFFBOARD)
 
 
 def _after_hold(mission: MissionContext, now_s: float) -> None:
@@ -183,26 +196,31 @@ def _after_hold(mission: MissionContext, now_s: float) -> None:
     for as long as they run. Whenever PX4 goes from the Hold that we requested to offboard, Hold is requested again. A
     person who wants offboard, or anything else, selects another mode first; then nothing is requested any more.
     """
-    commands, flight = mission.commands, mission.flight
-    if _is_unheard(mission, now_s):
+    commands, timers = mission.commands, mission.flight.timers
+    if not commands.asked(CommandAction.HOLD) or _is_unheard(mission, now_s):
         return
     if mission.inputs.mode != FcuMode.OFFBOARD:
-        flight.timers.setdefault(Timer.OFFBOARD_LEFT, now_s)
-        if commands.asked(CommandAction.HOLD) and mission.inputs.mode not in _requested_against_others(mission):
-            flight.timers.setdefault(Timer.PERSON, now_s)
+        timers.setdefault(Timer.OFFBOARD_LEFT, now_s)
+        if _is_chosen_by_others(mission):
+            timers.setdefault(Timer.PERSON, now_s)
     elif _is_back_in_offboard(mission, now_s):
-        del flight.timers[Timer.OFFBOARD_LEFT]
-        if Timer.PERSON not in flight.timers:
-            flight.timers.pop(Timer.ASKED, None)
-            mission.report("the other sender entered offboard again, Hold is requested again", CRITICAL, now_s)
+        del timers[Timer.OFFBOARD_LEFT]
+        if Timer.PERSON not in timers:
+            timers.pop(Timer.ASKED, None)
+            if now_s - timers.get(Timer.REPORTED, -math.inf) > REPORTED_S:
+                timers[Timer.REPORTED] = now_s
+                text = "the other sender entered offboard again, Hold is requested again"
+                mission.report(text, CRITICAL, now_s)
             mission.request(CommandAction.HOLD, now_s)
             return
-        flight.timers[Timer.ASKED] = now_s
+        timers[Timer.ASKED] = now_s
         mission.report(f"{FLIES}; take over by RC, stop the other sender", CRITICAL, now_s)
-    if Timer.ASKED in flight.timers or not commands.asked(CommandAction.HOLD):
+    if Timer.ASKED in timers:
         return
     mode, refusal = mission.inputs.mode, commands.refusal(CommandAction.HOLD, now_s)
-    if refusal and mode == FcuMode.OFFBOARD:
+    if refusal and mode == FcuMode.OFFBOARD and Timer.PERSON in timers:
+        outcome = f"{FLIES}; take over by RC, stop the other sender"
+    elif refusal and mode == FcuMode.OFFBOARD:
         outcome = f"Hold refused ({refusal}), PX4 is asked to land; take over by RC, stop the other sender"
         mission.request(CommandAction.LAND, now_s)
     elif commands.since_s(CommandAction.HOLD, now_s) < HOLD_SETTLES_S:
@@ -211,28 +229,29 @@ def _after_hold(mission: MissionContext, now_s: float) -> None:
         outcome = f"PX4 has left offboard ({mode}); take over by RC, stop the other sender"
     else:  # no answer, an ack of another sender, or a request of offboard by it
         outcome = "PX4 is in offboard after the request for Hold; take over by RC, stop the other sender"
-    flight.timers[Timer.ASKED] = now_s
+    timers[Timer.ASKED] = now_s
     mission.report(outcome, CRITICAL, now_s)
 
 
 def _is_unheard(mission: MissionContext, now_s: float) -> bool:
     """The link is lost, so that PX4 may not have heard the request for Hold; requests it again when the link is back.
 
-    Its failure while the link is lost is no refusal: Land would not be heard either, and nothing would be asked after it.
+    Its failure while the link is lost is no refusal: Land would not be heard either, and nothing would be asked after it. After a
+    long time without the link PX4 may be in another flight.
     """
     inputs, timers = mission.inputs, mission.flight.timers
     if not inputs.connected(now_s):
         settled_s = now_s - timers.get(Timer.ASKED, now_s)
         heard = Timer.OFFBOARD_LEFT in timers or Timer.PERSON in timers
-        if mission.commands.asked(CommandAction.HOLD) and settled_s < HOLD_SETTLES_S and not heard:
+        if settled_s < HOLD_SETTLES_S and not heard:
             timers.setdefault(Timer.UNHEARD, now_s)
         return True
     if Timer.UNHEARD not in timers:
         return False
-    if inputs.mode != FcuMode.OFFBOARD:  # heard, or a person has it
-        del timers[Timer.UNHEARD]
+    if inputs.mode != FcuMode.OFFBOARD or not inputs.armed or now_s - timers[Timer.UNHEARD] > UNHEARD_S:
+        del timers[Timer.UNHEARD]  # heard, or a person has it
         return False
-    if inputs.offboard_of_others(mission.flight.phase):
+    if _is_flown_by_others(mission):
         del timers[Timer.UNHEARD]
         timers.pop(Timer.ASKED, None)
         mission.report(
@@ -242,6 +261,13 @@ def _is_unheard(mission: MissionContext, now_s: float) -> bool:
     return True
 
 
+def _is_chosen_by_others(mission: MissionContext) -> bool:
+    """PX4 is in a mode that is neither ours nor one of its failsafe, which keeps the offboard that it was asked for."""
+    status = mission.inputs.status
+    ours = mission.inputs.mode in _requested_against_others(mission)
+    return not ours and (status is None or status.intended_mode != FcuMode.OFFBOARD)
+
+
 def _requested_against_others(mission: MissionContext) -> tuple[FcuMode, ...]:
     landing = (FcuMode.AUTO_LAND,) if mission.commands.asked(CommandAction.LAND) else ()
     return (FcuMode.AUTO_LOITER, *landing)
@@ -249,7 +275,7 @@ def _requested_against_others(mission: MissionContext) -> tuple[FcuMode, ...]:
 
 def _is_back_in_offboard(mission: MissionContext, now_s: float) -> bool:
     """PX4 left offboard for our Hold and is back in it, by the other sender."""
-    left = mission.commands.asked(CommandAction.HOLD) and Timer.OFFBOARD_LEFT in mission.flight.timers
+    left = Timer.OFFBOARD_LEFT in mission.flight.timers
     return left and mission.inputs.linked(now_s) and _is_flown_by_others(mission)
 
 

@@ -28,6 +28,7 @@ SCENARIO = Path(__file__).parents[2] / "config/scenarios/safety/hold.toml"
 LONGEST_S = 35.0  # flown after the attack began
 OBSERVED_S = 8.0  # flown after this stack has handed the aircraft over
 UNREACHABLE_S = 1.0  # while another sender flies; in less it does not go far
+HELD_S = 3.0  # after that: the link reports again, Hold is requested, PX4 leaves offboard
 NO_POSITION, UNREACHABLE = "left to the pilot without a position", "another sender while PX4 heard nothing"
 HOLD_S = {"hold": 600.0, "return": 4.0}  # of the mission that is attacked up to its hold, and on its return
 PHASES = {
@@ -114,6 +115,8 @@ def _attacked(lockstep: Lockstep, world: int, index: int, phase: Phase, drawn: l
     handed_over: list[float] = []
     apart: list[tuple[float, str]] = []
     unheard_s: list[float] = []
+    heard_s: list[float] = []  # since when this stack is heard again while the other sender flies on
+    not_held: list[str] = []
 
     def over() -> bool:
         pilot = lockstep.pilot
@@ -121,6 +124,12 @@ def _attacked(lockstep: Lockstep, world: int, index: int, phase: Phase, drawn: l
             unheard_s.clear()
         elif not unheard_s:
             unheard_s.append(lockstep.now_s)
+        if not apart or unheard_s or not _flown_by_another(lockstep):
+            heard_s.clear()
+        elif not heard_s:
+            heard_s.append(lockstep.now_s)
+        elif not not_held and lockstep.now_s > heard_s[0] + HELD_S:
+            not_held.append(f"another sender flew on for {HELD_S:g} s after the link was back")
         if not apart and _left_to_pilot(lockstep):
             apart.append((lockstep.now_s, NO_POSITION))
         elif not apart and unheard_s and lockstep.now_s > unheard_s[0] + UNREACHABLE_S:
@@ -140,10 +149,11 @@ def _attacked(lockstep: Lockstep, world: int, index: int, phase: Phase, drawn: l
         truth, statuses, loaded.plan.limits, loaded.scenario.start.p_W, loaded.scenario.scene.bundles[0].p_W[0],
         *(apart[0] if apart else ()),
     )  # fmt: skip
+    broken = [*judged.broken, *not_held]
     last = statuses[-1]
     monitors = list(dict.fromkeys(e.monitor for e in events if e.active))
     return Flight(
-        world, index, phase, names, last.phase, last.cause, monitors, list(judged.broken), judged.nearest_m,
+        world, index, phase, names, last.phase, last.cause, monitors, broken, judged.nearest_m,
         judged.beyond_m, judged.excursion_m, judged.touchdown_m_s, judged.apart,
     )  # fmt: skip
 
@@ -162,9 +172,13 @@ def _left_to_pilot(lockstep: Lockstep) -> bool:
 
 def _flown_unheard(lockstep: Lockstep) -> bool:
     """PX4 follows another sender in offboard, and nothing of this stack reaches PX4."""
-    faults, commander = lockstep.faults, lockstep.world.autopilot.commander
-    deaf = faults.link_down or not lockstep.runners[ProcessName.FCU].alive
-    return deaf and faults.foreign_setpoints is not None and commander.armed and commander.mode == FcuMode.OFFBOARD
+    deaf = lockstep.faults.link_down or not lockstep.runners[ProcessName.FCU].alive
+    return deaf and _flown_by_another(lockstep)
+
+
+def _flown_by_another(lockstep: Lockstep) -> bool:
+    commander = lockstep.world.autopilot.commander
+    return lockstep.faults.foreign_setpoints is not None and commander.armed and commander.mode == FcuMode.OFFBOARD
 
 
 # --- campaign -------------------------------------------------------------------------------------------------------

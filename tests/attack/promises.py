@@ -9,7 +9,8 @@ Two things no program on the companion can change (docs/limits.md). From then on
 flight is counted apart:
 
 * this stack has ended its stream while PX4 has no position: PX4 keeps the height, and the wind moves the aircraft;
-* PX4 follows another sender while nothing that this stack sends reaches it: the link, or the process of the link, is dead.
+* PX4 follows another sender while nothing that this stack sends reaches it: the link, or the process of the link, is dead. Once
+  it is heard again, the other sender must have been held within seconds (`tests.attack.flights.HELD_S`).
 """
 
 import math

@@ -5,8 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from companion.core.enums import Phase
+from companion.core.enums import CommandAction, Phase
 from companion.core.messages import LinkRx, MissionStatus, Truth
+from companion.mission.mission_context import MissionContext
 from companion.mission.plan import Limits
 from sitl.scenario import Fault, FaultKind
 from tests.attack.attacks import ATTACKS, Attack, draw
@@ -109,6 +110,23 @@ def test_another_sender_that_flies_while_nothing_reaches_px4_is_counted_apart(tm
     monkeypatch.setattr("tests.attack.flights.plan_of", lambda world, per_world: ("hold", [Phase.HOLD]))
     (flown,) = campaign(range(2, 3), 1, (attack,), tmp_path / "flights.jsonl")
     assert flown["apart"] == apart and flown["broken"] == []
+
+
+def test_another_sender_that_is_not_held_when_the_link_is_back_breaks_a_promise(tmp_path, monkeypatch):
+    lost = Fault(at_s=0.05, kind=FaultKind.LINK_LOST, duration_s=1.5)
+    other = Fault(at_s=0.0, kind=FaultKind.FOREIGN_OFFBOARD, duration_s=600.0, value=[50.0, 0.17, 0.4, 0.0])
+    attack = Attack("another sender, unheard", lambda rng, s: ((lost, other), None, ""))
+    monkeypatch.setattr("tests.attack.flights.plan_of", lambda world, per_world: ("hold", [Phase.HOLD]))
+    (held,) = campaign(range(2, 3), 1, (attack,), tmp_path / "held.jsonl")
+    assert held["apart"] == UNREACHABLE and held["broken"] == []
+    request, never = MissionContext.request, (CommandAction.HOLD, CommandAction.LAND)
+
+    def mute(mission, action, *rest, **named):
+        return None if action in never else request(mission, action, *rest, **named)
+
+    monkeypatch.setattr(MissionContext, "request", mute)
+    (flown,) = campaign(range(2, 3), 1, (attack,), tmp_path / "flown.jsonl")
+    assert flown["broken"] == ["another sender flew on for 3 s after the link was back"]
 
 
 def test_every_attack_is_drawn_from_its_seed_alone():

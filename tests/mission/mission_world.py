@@ -149,6 +149,9 @@ class World:
         self.bundle_in_view = True
         self.view_distance_m = 8.0
         self.controller_dead = False
+        self.intended: FcuMode | None = None  # what PX4 was asked for, where its failsafe flies another mode
+        self.intended_changes = 0
+        self._intended_before: FcuMode | None = None
         self.foreign_stream = False  # of another sender: PX4 stays in offboard on it
         self.channel_us = OFF_US  # of the mission switch
         self.hands_on_sticks = True  # of the pilot: they move a little
@@ -380,6 +383,8 @@ class World:
         )
 
     def fcu_status(self) -> FcuStatus:
+        if (intended := self.intended or self.mode) != self._intended_before:
+            self._intended_before, self.intended_changes = intended, self.intended_changes + 1
         return FcuStatus(
             stamp_s=self.now_s,
             connected=True,
@@ -401,6 +406,8 @@ class World:
             position_resets=7,
             cells_v=(3.9, 3.87, 3.88, 3.85),
             ground_station_age_s=0.4,
+            intended_mode=self.intended or self.mode,
+            intended_changes=self.intended_changes,
         )
 
     def _channels_us(self) -> tuple[int, ...]:

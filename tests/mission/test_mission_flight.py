@@ -706,7 +706,7 @@ def stopped(mode: str) -> World:
     world = REACH["HOLD"]()
     world.edit[State] = lambda m: msgspec.structs.replace(m, valid=False)
     world.run_until("PX4_HOLD")
-    world.mode, world.foreign_stream = mode, True
+    world.mode, world.intended, world.foreign_stream = mode, "OFFBOARD", True
     return world
 
 
@@ -718,29 +718,61 @@ def test_after_stopped_setpoints_another_senders_offboard_is_held_once():
     assert world.phase == "PX4_HOLD" and world.asked("hold") == 1
 
 
+def lose_link(world: World) -> World:
+    world.edit[FcuStatus] = lambda m: msgspec.structs.replace(m, connected=False, valid=False)
+    return world
+
+
+def conflict(world: World) -> World:
+    world.edit[FcuStatus] = lambda m: msgspec.structs.replace(m, conflict="another sender")
+    return world
+
+
 @pytest.mark.parametrize("after_s", [0.5, 6.0, 30.0])
-@pytest.mark.parametrize("mode", ["POSCTL", "AUTO_LOITER", "ALTCTL"])
-def test_another_sender_that_takes_offboard_from_px4s_failsafe_is_held_each_time(mode, after_s):
+@pytest.mark.parametrize("modes", [["POSCTL"], ["AUTO_LOITER"], ["POSCTL", "ALTCTL"], ["AUTO_LOITER", "AUTO_RTL"]])
+def test_another_sender_that_takes_offboard_from_px4s_failsafe_is_held_each_time(modes, after_s):
     """It was called another's business: a second companion flew 3.2 m beyond a limit."""
-    world = stopped(mode).run(after_s)
+    world = stopped(modes[0]).run(after_s)
+    for mode in modes[1:]:  # the failsafe goes on: its position, its time, RC
+        world.mode = mode
+        world.run(after_s)
     for count in range(1, 4):
         world.mode = "OFFBOARD"
         world.run(0.2)
         assert world.asked("hold") == count
-        world.mode = "AUTO_LOITER"
+        world.mode, world.intended = "AUTO_LOITER", None
         world.run(after_s)
     assert world.phase == "PX4_HOLD" and world.asked("land") == 0 and world.asked("hold") == 3
 
 
-@pytest.mark.parametrize("chosen", ["AUTO_RTL", "ALTCTL", "UNKNOWN"])
-def test_an_offboard_after_a_mode_that_a_person_chose_is_not_held(chosen):
+@pytest.mark.parametrize("chosen", ["AUTO_RTL", "ALTCTL", "UNKNOWN", "POSCTL"])
+@pytest.mark.parametrize("for_s", [0.05, 1.0])
+def test_an_offboard_after_a_mode_that_a_person_chose_is_not_held(chosen, for_s):
+    """Also the very mode that the failsafe flies, and one that no status shows: PX4 reports each change."""
     world = stopped("POSCTL").run(1.5)
-    world.mode = chosen
-    world.run(1.0)
+    world.mode, world.intended = chosen, chosen if for_s > 0.1 else "OFFBOARD"
+    world.intended_changes += 0 if for_s > 0.1 else 2
+    world.run(for_s)
+    world.mode, world.intended = "OFFBOARD", None
+    conflict(world).run(12.0)
+    assert world.phase == "PX4_HOLD" and world.asked("hold") == 0 and world.asked("land") == 0
+
+
+def test_without_a_report_of_the_intended_mode_an_offboard_after_the_failsafe_is_not_held():
+    world = stopped("POSCTL")
+    world.edit[FcuStatus] = lambda m: msgspec.structs.replace(m, intended_mode=None)
+    world.run(1.5)
     world.mode = "OFFBOARD"
-    world.edit[FcuStatus] = lambda m: msgspec.structs.replace(m, conflict="another sender")
-    world.run(12.0)
-    assert world.phase == "PX4_HOLD" and world.asked("hold") == 0
+    assert world.run(12.0).asked("hold") == 0
+
+
+@pytest.mark.parametrize("lost_s", [1.0, 60.0])
+def test_what_was_chosen_while_the_link_was_lost_is_not_held(lost_s):
+    world = stopped("POSCTL").run(1.0)
+    lose_link(world).run(lost_s)
+    world.mode = "OFFBOARD"
+    conflict(world).run(12.0)
+    assert world.asked("hold") == 0
 
 
 def test_an_offboard_of_the_next_flight_is_not_held():
@@ -750,6 +782,77 @@ def test_an_offboard_of_the_next_flight_is_not_held():
     world.mode, world.armed, world.landed = "OFFBOARD", True, False
     world.run(3.0)
     assert world.asked("hold") == 0
+
+
+def test_a_lost_hold_is_not_requested_in_a_flight_after_a_long_loss_of_the_link():
+    world = in_conflict()
+    lose_link(world).run(60.0)
+    conflict(world).run(6.0)
+    assert world.asked("hold") == 1 and world.asked("land") == 0
+
+
+def test_a_pilots_own_program_is_not_held_when_this_stack_never_flew():
+    """The controller sends nothing, the hand-over fails, and the pilot had the aircraft all the time."""
+    world = World(switch_plan()).run(2.0)
+    world.pilot_takes_off()
+    world.controller_dead = True
+    world.run(1.0)
+    world.channel_us = ON_US
+    world.run_until("PX4_HOLD").run(1.0)
+    world.mode, world.foreign_stream = "OFFBOARD", True
+    world.run(5.0)
+    assert world.phase == "PX4_HOLD" and world.asked("hold") == 0
+
+
+def test_the_hold_against_a_sender_from_the_failsafe_is_requested_again_after_a_lost_link():
+    world = stopped("POSCTL").run(1.0)
+    world.mode, world.refuse = "OFFBOARD", {"hold"}
+    world.ignore = {"hold"}
+    world.run(0.1)
+    assert world.asked("hold") == 1
+    lose_link(world).run(1.5)
+    world.edit.pop(FcuStatus)
+    world.run(0.3)
+    assert world.asked("hold") == 2
+
+
+def test_a_failsafe_between_two_offboards_of_the_other_sender_is_no_person():
+    """Its stream stutters before our Hold has an effect: PX4 leaves offboard by itself for a moment."""
+    world = in_conflict()
+    world.mode, world.intended = "POSCTL", "OFFBOARD"
+    world.run(0.5)
+    world.mode = "OFFBOARD"
+    world.run(0.2)
+    assert world.asked("hold") == 2
+
+
+def test_land_is_not_requested_after_a_late_refusal_when_a_person_chose_a_mode():
+    world = TAKEN["TAKEOFF"]()
+    world.run(0.2)
+    world.ignore = {"hold"}
+    world.mode, world.foreign_stream = "OFFBOARD", True
+    world.run(0.3)
+    hold = next(c for c in reversed(world.commands) if c.action == "hold")
+    world.mode = "POSCTL"
+    world.run(0.5)
+    world.mode = "OFFBOARD"
+    world.run(0.2)
+    world.node.handle_fcu_command_ack(
+        FcuCommandAck(stamp_s=world.now_s, id=hold.id, accepted=False, reason="denied"), world.now_s
+    )
+    world.run(5.0)
+    assert world.asked("hold") == 1 and world.asked("land") == 0
+
+
+def test_a_sender_that_enters_offboard_again_and_again_fills_no_ground_station():
+    world = in_conflict()
+    before = len([c for c in world.commands if c.text])
+    for _ in range(60):
+        world.mode = "AUTO_LOITER"
+        world.run(0.1)
+        world.mode = "OFFBOARD"
+        world.run(0.1)
+    assert len([c for c in world.commands if c.text]) - before < 10 and world.asked("hold") > 30
 
 
 def test_the_message_of_a_takeover_says_which_mode_was_seen_and_whose_it_is():

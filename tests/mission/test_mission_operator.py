@@ -2,12 +2,13 @@
 
 import math
 
+import msgspec
 import pytest
 from mission_world import OFF_US, ON_US, World, switch_plan
 from test_mission_inspection import PHOTOGRAPHS, site_world
 
 from companion.core.enums import FcuMode, OperatorAction, Phase
-from companion.core.messages import OperatorRequest
+from companion.core.messages import OperatorRequest, State
 from companion.mission.operator import STRENGTH
 
 
@@ -128,8 +129,13 @@ def test_stop_streaming_gives_the_aircraft_to_px4_and_nothing_brings_it_back():
     assert world.asked("offboard") == requests
 
 
-def test_who_stops_this_stack_at_a_view_may_fly_with_another_program():
+@pytest.mark.parametrize("late", [False, True], ids=["", "after the safety table"])
+def test_who_stops_this_stack_at_a_view_may_fly_with_another_program(late):
     world = World().run_until("HOLD")
+    if late:
+        world.edit[State] = lambda m: msgspec.structs.replace(m, valid=False)
+        world.run_until("PX4_HOLD")
+    world.mode, world.intended = FcuMode.POSCTL, FcuMode.OFFBOARD
     ask(world, OperatorAction.STOP_STREAMING).run(3.0)
     world.mode, world.foreign_stream = FcuMode.OFFBOARD, True
     world.run(8.0)

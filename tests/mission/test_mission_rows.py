@@ -181,8 +181,8 @@ CASES: dict[str, Case] = {
     ),
     "gnss_jumped": Case(witness(gnss_jump_m=3.5), witness(gnss_jump_m=3.6), (NO_WITNESS, witness(gnss_jump_m=NAN))),
     "hidden_at_jump": Case(
-        all_of(witness(satellites_refused=True), of("state", marker_age_s=1.0), fields(state_age_s=0.0)),
-        all_of(witness(satellites_refused=True), of("state", marker_age_s=1.01), fields(state_age_s=0.0)),
+        all_of(witness(satellites_refused=True), of("state", marker_age_s=2.0), fields(state_age_s=0.0)),
+        all_of(witness(satellites_refused=True), of("state", marker_age_s=2.01), fields(state_age_s=0.0)),
         (NO_STATE, AWAY),
         (all_of(witness(satellites_refused=True), of("state", marker_age_s=NAN)),),
     ),

@@ -360,7 +360,7 @@ FLIGHTS: dict[str, SafetyFlight] = {
     # PX4 follows such a jump by a reset of its position 7 s later, when the return has begun
     "gnss_jumped": SafetyFlight((HIDDEN, fault("gnss_jump", 0.0, 8.0, 0.0)), 3.0, "DONE", 2.5, "search"),
     # PX4's velocity follows the jump in part, and the estimate follows PX4's velocity
-    "hidden_at_jump": SafetyFlight((HIDDEN, fault("gnss_jump", -2.9, -2.9, 0.0)), 1.6, "DONE"),
+    "hidden_at_jump": SafetyFlight((HIDDEN, fault("gnss_jump", -2.9, -2.9, 0.0)), 2.6, "DONE"),
     "uncertainty_relative": SafetyFlight((fault("estimator_uncertain", 0.0, 0.8),), 1.0, "DONE"),
     "uncertainty_position": SafetyFlight((fault("estimator_uncertain", 4.0, 0.0),), 2.0, "DONE", 6.0, "search"),
     "marker_lost": SafetyFlight((HIDDEN,), 3.5, "DONE"),

@@ -1,0 +1,123 @@
+"""The covariance by which the filter weighs a pose carries no noise of that pose."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from companion.core.config import load
+from companion.core.frames import quat_from_matrix, quat_log, rotation_matrix
+from companion.core.site import load_site
+from companion.core.vehicle import Vehicle
+from companion.estimation.pose_covariance import KEPT, PoseCovariances
+from companion.tracking.camera_model import CameraModel
+from companion.tracking.pose import PoseSolver
+
+FLOOR = Path(__file__).parents[2] / "config/markers/lab_floor.toml"
+VEHICLE = Path(__file__).parents[2] / "config/vehicles/f550_floor.toml"
+NOISE_PX, RATE_HZ = 0.3, 30.0
+UPSIDE_DOWN = np.diag([1.0, -1.0, -1.0])  # the board faces the camera
+P_CM = np.array([0.0, 0.08, 1.45])  # the camera of the laboratory's aircraft, 8 cm forward of the board's centre
+IDS = frozenset({1, 2})
+
+
+@pytest.fixture(scope="module")
+def observed():
+    """(pose errors (n, 6), tracker's covariances (n, 6, 6)) of one view with white corner noise."""
+    camera = CameraModel(load(VEHICLE, Vehicle).camera)
+    solver = PoseSolver(camera, NOISE_PX, 3.0, 3.0)
+    corners_M = np.array([m.corners_M() for m in load_site(FLOOR).bundle[0].markers])
+    exact = camera.project(corners_M.reshape(-1, 3) @ UPSIDE_DOWN.T + P_CM).reshape(-1, 4, 2)
+    rng, errors, covariances = np.random.default_rng(4), [], []
+    for _ in range(600):
+        found = solver.solve(exact + rng.normal(0.0, NOISE_PX, exact.shape), corners_M)
+        turned = quat_log(quat_from_matrix(UPSIDE_DOWN.T @ rotation_matrix(found.best.q_CM)))
+        errors.append([*(found.best.p_CM - P_CM), *turned])
+        covariances.append(found.covariance)
+    return np.array(errors), np.array(covariances)
+
+
+def shapes(covariances):
+    """Standard deviations and correlations of each, (n, 21)."""
+    rows = []
+    for c in covariances:
+        std = np.sqrt(np.diag(c))
+        rows.append([*std, *(c / np.outer(std, std))[np.triu_indices(6, 1)]])
+    return np.array(rows)
+
+
+def largest_correlation(errors, covariances):
+    """Between an error of the pose and an entry of the covariance that comes with it."""
+    both = np.corrcoef(np.hstack([errors, shapes(covariances)]).T)
+    return np.nanmax(np.abs(both[:6, 6:]))
+
+
+def smoothed(covariances):
+    averages = PoseCovariances()
+    return np.array([averages.smoothed("floor", IDS, i / RATE_HZ, c) for i, c in enumerate(covariances)])
+
+
+def test_an_average_does_not_follow_the_noise_of_the_pose(observed):
+    errors, covariances = observed
+    assert largest_correlation(errors, covariances) > 0.6
+    after = slice(100, None)
+    assert largest_correlation(errors[after], smoothed(covariances)[after]) < 0.4
+    spread = shapes(covariances)[after].std(0), shapes(smoothed(covariances))[after].std(0)
+    assert (spread[1][6:] < 0.4 * spread[0][6:] + 1e-9).all()
+
+
+def test_the_mean_is_that_of_the_tracker_and_every_average_is_a_covariance(observed):
+    _, covariances = observed
+    averages = smoothed(covariances)
+    np.testing.assert_allclose(
+        np.sqrt(averages[300:].mean(0).diagonal()), np.sqrt(covariances.mean(0).diagonal()), rtol=0.05
+    )
+    for c in averages:
+        np.linalg.cholesky(c)
+        np.testing.assert_allclose(c, c.T)
+
+
+def test_the_first_image_is_taken_as_it_is(observed):
+    covariance = observed[1][0]
+    np.testing.assert_allclose(PoseCovariances().smoothed("floor", IDS, 0.0, covariance), covariance, rtol=1e-12)
+
+
+def test_the_size_follows_at_once(observed):
+    """The range changes, and corners that fit badly make the tracker's covariance larger."""
+    averages, covariance = PoseCovariances(), observed[1][0]
+    for i in range(100):
+        averages.smoothed("floor", IDS, i / RATE_HZ, covariance)
+    np.testing.assert_allclose(averages.smoothed("floor", IDS, 3.4, 9.0 * covariance), 9.0 * covariance, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("bundle", "markers", "stamp_s"),
+    [("floor", frozenset({1}), 3.4), ("pier", IDS, 3.4), ("floor", IDS, 9.0), ("floor", IDS, -9.0)],
+    ids=["markers", "bundle", "gap", "clock"],
+)
+def test_another_view_begins_anew(observed, bundle, markers, stamp_s):
+    averages, (_, covariances) = PoseCovariances(), observed
+    for i in range(100):
+        averages.smoothed("floor", IDS, i / RATE_HZ, covariances[i])
+    turn = np.diag([1.0, 3.0, 1.0, 1.0, 1 / 3, 1.0])
+    other = turn @ covariances[0] @ turn
+    np.testing.assert_allclose(averages.smoothed(bundle, markers, stamp_s, other), other, rtol=1e-9)
+
+
+def test_stamps_in_another_order_are_taken(observed):
+    averages, (_, covariances) = PoseCovariances(), observed
+    for stamp_s, c in zip((0.0, 0.1, 0.05, 0.15), covariances, strict=False):
+        np.linalg.cholesky(averages.smoothed("floor", IDS, stamp_s, c))
+
+
+def test_the_memory_is_bounded(observed):
+    averages = PoseCovariances()
+    for i in range(10 * KEPT):
+        averages.smoothed(f"bundle {i}", IDS, 0.0, observed[1][0])
+    assert len(averages._averages) == KEPT
+
+
+@pytest.mark.parametrize("factor", [1e-60, 1e60])
+def test_absurd_sizes_pass_through(observed, factor):
+    covariance = factor * observed[1][0]
+    np.testing.assert_allclose(PoseCovariances().smoothed("floor", IDS, 0.0, covariance), covariance, rtol=1e-9)
