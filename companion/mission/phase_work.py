@@ -23,6 +23,7 @@ TOUCHDOWN_DISARM_S = 5.0  # PX4 disarms by itself 2 s after landing; if it does 
 HOLD_SETTLES_S = 2.5  # the answer to a request and the heartbeat after it
 STAYED_S = 10.0  # PX4 leaves offboard by itself within COM_OF_LOSS_T; a later offboard is deliberate
 UNHEARD_S = 10.0  # longest loss of the link in which PX4 cannot have landed and begun another flight
+AGAIN_S = 0.5  # between two requests of Hold while the link comes and goes
 REPORTED_S = 2.0  # between two reports of a sender that enters offboard again and again
 FLIES = "PX4 follows the other sender in offboard again, Hold is not requested any more"
 # In doubt, for PX4's position; then the safety table would end the stream, and without setpoints nothing lands.
@@ -140,14 +141,12 @@ def _observe(mission: MissionContext, now_s: float) -> None:
     Our stream has ended, by the safety table or by the mission switch; a pilot who took over has left offboard.
     """
     inputs, flight = mission.inputs, mission.flight
-    if not mission.commands.asked(CommandAction.HOLD):
-        _look_for_a_person(mission, now_s)
-    stayed = Timer.OFFBOARD_LEFT not in flight.timers and flight.phase_time_s(now_s) < STAYED_S
-    taken = _is_taken_from_failsafe(mission) or (stayed and inputs.offboard_of_others(flight.phase))
-    may_ask = flight.came_from in ph.UNDER_WAY and inputs.linked(now_s) and taken
-    if may_ask and not mission.commands.asked(CommandAction.HOLD):
-        for timer in (Timer.OFFBOARD_LEFT, Timer.PERSON):  # from here on: after our Hold
-            flight.timers.pop(timer, None)
+    _look_for_a_person(mission, now_s)
+    left, chosen = Timer.OFFBOARD_LEFT in flight.timers, Timer.PERSON in flight.timers
+    stayed = not left and flight.phase_time_s(now_s) < STAYED_S and inputs.offboard_of_others(flight.phase)
+    may_ask = flight.came_from in ph.UNDER_WAY and inputs.linked(now_s) and not chosen
+    if may_ask and not mission.commands.asked(CommandAction.HOLD) and (stayed or _is_taken_from_failsafe(mission)):
+        flight.timers.pop(Timer.OFFBOARD_LEFT, None)  # from here on: after our Hold
         mission.report("PX4 follows another sender in offboard, Hold is requested", CRITICAL, now_s)
         mission.request(CommandAction.HOLD, now_s)
     _after_hold(mission, now_s)
@@ -156,29 +155,45 @@ def _observe(mission: MissionContext, now_s: float) -> None:
 def _look_for_a_person(mission: MissionContext, now_s: float) -> None:
     """Whether anything but PX4's failsafe may have chosen the mode since our stream ended.
 
-    PX4 keeps what it was asked for beside the mode that its failsafe flies. While that has been offboard in every report of this
-    phase, no person and no ground station has asked for another mode. What happens while the link is lost is not known.
+    PX4 keeps what it was asked for beside the mode that its failsafe flies. While that is offboard, or what this phase has
+    requested, no person and no ground station has asked for another mode. What was asked for in between is counted.
     """
-    inputs, flight = mission.inputs, mission.flight
+    inputs, flight, timers = mission.inputs, mission.flight, mission.flight.timers
     status, request = inputs.status, mission.operator.considered
     if inputs.mode != FcuMode.OFFBOARD:
-        flight.timers.setdefault(Timer.OFFBOARD_LEFT, now_s)
+        timers.setdefault(Timer.OFFBOARD_LEFT, now_s)
     if status is None:
         return
+    turned_off = flight.phase == Phase.PX4_HOLD and inputs.switch is not None and inputs.switch.on is False
+    stopped = request is not None and request.action == OperatorAction.STOP_STREAMING
+    if turned_off or stopped or not inputs.armed or _is_chosen_by_others(mission):
+        timers.setdefault(Timer.PERSON, now_s)
+    if not inputs.connected(now_s) and (Timer.OFFBOARD_LEFT in timers or flight.phase_time_s(now_s) > UNHEARD_S):
+        timers.setdefault(Timer.UNSEEN, now_s)
+
+
+def _is_chosen_by_others(mission: MissionContext) -> bool:
+    """PX4 was asked for a mode that is neither offboard nor one that this phase has requested.
+
+    Where PX4 does not report what it was asked for, the mode itself says it, once this phase has requested one.
+    """
+    status, flight = mission.inputs.status, mission.flight
+    asked, ours = mission.commands.asked(CommandAction.HOLD), _requested_against_others(mission)
+    if status is None or status.intended_mode is None:
+        return asked and mission.inputs.mode not in (FcuMode.OFFBOARD, *ours)
     if flight.intended_changes is None:
         flight.intended_changes = status.intended_changes
-    unchanged = status.intended_mode == FcuMode.OFFBOARD and status.intended_changes == flight.intended_changes
-    turned_off = inputs.switch is not None and inputs.switch.on is False
-    stopped = request is not None and request.action == OperatorAction.STOP_STREAMING
-    if turned_off or stopped or not (unchanged and inputs.armed and inputs.connected(now_s)):
-        flight.timers.setdefault(Timer.PERSON, now_s)
+    if asked:
+        return status.intended_mode not in (FcuMode.OFFBOARD, *ours)
+    return status.intended_mode != FcuMode.OFFBOARD or status.intended_changes != flight.intended_changes
 
 
 def _is_taken_from_failsafe(mission: MissionContext) -> bool:
     """PX4 went from its failsafe, which followed the end of our stream, to offboard, and no person has chosen that."""
-    timers = mission.flight.timers
-    left = mission.flight.phase == Phase.PX4_HOLD and Timer.OFFBOARD_LEFT in timers and Timer.PERSON not in timers
-    return left and _is_flown_by_others(mission)
+    timers, status = mission.flight.timers, mission.inputs.status
+    left = mission.flight.phase == Phase.PX4_HOLD and Timer.OFFBOARD_LEFT in timers and Timer.UNSEEN not in timers
+    known = status is not None and status.intended_mode == FcuMode.OFFBOARD
+    return left and known and _is_flown_by_others(mission)
 
 
 def _is_flown_by_others(mission: MissionContext) -> bool:
@@ -199,26 +214,18 @@ def _after_hold(mission: MissionContext, now_s: float) -> None:
     commands, timers = mission.commands, mission.flight.timers
     if not commands.asked(CommandAction.HOLD) or _is_unheard(mission, now_s):
         return
-    if mission.inputs.mode != FcuMode.OFFBOARD:
-        timers.setdefault(Timer.OFFBOARD_LEFT, now_s)
-        if _is_chosen_by_others(mission):
-            timers.setdefault(Timer.PERSON, now_s)
-    elif _is_back_in_offboard(mission, now_s):
+    chosen = Timer.PERSON in timers or Timer.UNSEEN in timers
+    if mission.inputs.mode == FcuMode.OFFBOARD and _is_back_in_offboard(mission, now_s):
         del timers[Timer.OFFBOARD_LEFT]
-        if Timer.PERSON not in timers:
-            timers.pop(Timer.ASKED, None)
-            if now_s - timers.get(Timer.REPORTED, -math.inf) > REPORTED_S:
-                timers[Timer.REPORTED] = now_s
-                text = "the other sender entered offboard again, Hold is requested again"
-                mission.report(text, CRITICAL, now_s)
-            mission.request(CommandAction.HOLD, now_s)
+        if not chosen:
+            _request_again(mission, "the other sender entered offboard again", now_s)
             return
         timers[Timer.ASKED] = now_s
         mission.report(f"{FLIES}; take over by RC, stop the other sender", CRITICAL, now_s)
     if Timer.ASKED in timers:
         return
     mode, refusal = mission.inputs.mode, commands.refusal(CommandAction.HOLD, now_s)
-    if refusal and mode == FcuMode.OFFBOARD and Timer.PERSON in timers:
+    if refusal and mode == FcuMode.OFFBOARD and chosen:
         outcome = f"{FLIES}; take over by RC, stop the other sender"
     elif refusal and mode == FcuMode.OFFBOARD:
         outcome = f"Hold refused ({refusal}), PX4 is asked to land; take over by RC, stop the other sender"
@@ -233,6 +240,15 @@ def _after_hold(mission: MissionContext, now_s: float) -> None:
     mission.report(outcome, CRITICAL, now_s)
 
 
+def _request_again(mission: MissionContext, why: str, now_s: float) -> None:
+    timers = mission.flight.timers
+    timers.pop(Timer.ASKED, None)
+    if now_s - timers.get(Timer.REPORTED, -math.inf) > REPORTED_S:
+        timers[Timer.REPORTED] = now_s
+        mission.report(f"{why}, Hold is requested again", CRITICAL, now_s)
+    mission.request(CommandAction.HOLD, now_s)
+
+
 def _is_unheard(mission: MissionContext, now_s: float) -> bool:
     """The link is lost, so that PX4 may not have heard the request for Hold; requests it again when the link is back.
 
@@ -243,29 +259,23 @@ def _is_unheard(mission: MissionContext, now_s: float) -> bool:
     if not inputs.connected(now_s):
         settled_s = now_s - timers.get(Timer.ASKED, now_s)
         heard = Timer.OFFBOARD_LEFT in timers or Timer.PERSON in timers
+        mission.flight.intended_changes = None if inputs.status is None else inputs.status.intended_changes
         if settled_s < HOLD_SETTLES_S and not heard:
             timers.setdefault(Timer.UNHEARD, now_s)
         return True
     if Timer.UNHEARD not in timers:
         return False
-    if inputs.mode != FcuMode.OFFBOARD or not inputs.armed or now_s - timers[Timer.UNHEARD] > UNHEARD_S:
+    changed = inputs.status is not None and inputs.status.intended_changes != mission.flight.intended_changes
+    if changed:
+        timers.setdefault(Timer.PERSON, now_s)
+    late = now_s - timers[Timer.UNHEARD] > UNHEARD_S
+    if inputs.mode != FcuMode.OFFBOARD or Timer.PERSON in timers or late:
         del timers[Timer.UNHEARD]  # heard, or a person has it
         return False
-    if _is_flown_by_others(mission):
+    if _is_flown_by_others(mission) and mission.commands.since_s(CommandAction.HOLD, now_s) >= AGAIN_S:
         del timers[Timer.UNHEARD]
-        timers.pop(Timer.ASKED, None)
-        mission.report(
-            "the link is back, and another sender flies in offboard: Hold is requested again", CRITICAL, now_s
-        )
-        mission.request(CommandAction.HOLD, now_s)
+        _request_again(mission, "the link is back, and another sender flies in offboard", now_s)
     return True
-
-
-def _is_chosen_by_others(mission: MissionContext) -> bool:
-    """PX4 is in a mode that is neither ours nor one of its failsafe, which keeps the offboard that it was asked for."""
-    status = mission.inputs.status
-    ours = mission.inputs.mode in _requested_against_others(mission)
-    return not ours and (status is None or status.intended_mode != FcuMode.OFFBOARD)
 
 
 def _requested_against_others(mission: MissionContext) -> tuple[FcuMode, ...]:

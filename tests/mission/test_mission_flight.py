@@ -844,6 +844,65 @@ def test_land_is_not_requested_after_a_late_refusal_when_a_person_chose_a_mode()
     assert world.asked("hold") == 1 and world.asked("land") == 0
 
 
+@pytest.mark.parametrize("lost", [False, True], ids=["seen", "by a lost link"])
+@pytest.mark.parametrize("refused", [(), ("hold",)], ids=["", "hold refused"])
+def test_after_our_hold_nothing_is_requested_in_the_next_flight(lost, refused):
+    """An offboard that is selected before arming is the usual order of programs."""
+    world = REACH["SEARCH"]()
+    world.refuse, world.foreign_stream = set(refused), True
+    conflict(world).run(4.0)
+    world.mode, world.foreign_stream = "AUTO_LAND" if refused else "AUTO_LOITER", False
+    world.run(3.0)
+    asked = world.asked("hold"), world.asked("land")
+    if lost:
+        lose_link(world)
+    world.landed, world.armed = True, False
+    world.run(60.0)
+    conflict(world)
+    world.mode, world.armed, world.landed, world.foreign_stream = "OFFBOARD", True, False, True
+    world.run(6.0)
+    assert (world.asked("hold"), world.asked("land")) == asked == (1, len(refused))
+
+
+def test_a_choice_that_the_link_shows_when_it_is_back_is_not_held():
+    world = in_conflict()
+    lose_link(world).run(2.0)
+    world.intended_changes += 2
+    conflict(world).run(6.0)
+    assert world.asked("hold") == 1 and world.asked("land") == 0
+
+
+def test_a_failsafe_out_of_our_hold_is_no_person():
+    """RC or battery: PX4 returns, and was still asked for our Hold."""
+    world = in_conflict()
+    world.mode = "AUTO_LOITER"
+    world.run(1.0)
+    world.mode, world.intended = "AUTO_RTL", "AUTO_LOITER"
+    world.run(2.0)
+    world.mode, world.intended = "OFFBOARD", None
+    world.run(0.2)
+    assert world.asked("hold") == 2
+
+
+def test_a_report_of_the_intended_mode_that_is_missing_for_a_moment_ends_nothing():
+    world = stopped("POSCTL").run(1.0)
+    world.edit[FcuStatus] = lambda m: msgspec.structs.replace(m, intended_mode=None)
+    world.run(0.3)
+    world.edit.pop(FcuStatus)
+    world.run(1.0)
+    world.mode = "OFFBOARD"
+    assert world.run(0.2).asked("hold") == 1
+
+
+def test_a_link_that_comes_and_goes_storms_nothing():
+    world = in_conflict()
+    before = len([c for c in world.commands if c.text])
+    for _ in range(30):
+        lose_link(world).run(0.2)
+        conflict(world).run(0.2)
+    assert world.asked("hold") <= 25 and len([c for c in world.commands if c.text]) - before < 12
+
+
 def test_a_sender_that_enters_offboard_again_and_again_fills_no_ground_station():
     world = in_conflict()
     before = len([c for c in world.commands if c.text])

@@ -8,7 +8,7 @@ from mission_world import OFF_US, ON_US, World, switch_plan
 from test_mission_inspection import PHOTOGRAPHS, site_world
 
 from companion.core.enums import FcuMode, OperatorAction, Phase
-from companion.core.messages import OperatorRequest, State
+from companion.core.messages import FcuStatus, OperatorRequest, State
 from companion.mission.operator import STRENGTH
 
 
@@ -138,6 +138,15 @@ def test_who_stops_this_stack_at_a_view_may_fly_with_another_program(late):
     world.mode, world.intended = FcuMode.POSCTL, FcuMode.OFFBOARD
     ask(world, OperatorAction.STOP_STREAMING).run(3.0)
     world.mode, world.foreign_stream = FcuMode.OFFBOARD, True
+    world.run(8.0)
+    assert world.phase == Phase.PX4_HOLD and world.asked("hold") == 0
+
+
+def test_a_program_that_streams_when_a_person_stops_this_stack_is_not_held():
+    world = World().run_until("HOLD")
+    world.foreign_stream, world.intended = True, FcuMode.OFFBOARD
+    ask(world, OperatorAction.STOP_STREAMING).run(1.5)
+    world.edit[FcuStatus] = lambda m: msgspec.structs.replace(m, conflict="another sender")
     world.run(8.0)
     assert world.phase == Phase.PX4_HOLD and world.asked("hold") == 0
 
