@@ -522,6 +522,11 @@ def test_an_offboard_that_was_not_requested_is_another_sender_and_no_pilot(phase
     assert [e.monitor for e in world.events[lines:]][0] == "conflict"
 
 
+def lose_link(world: World) -> World:
+    world.edit[FcuStatus] = lambda m: msgspec.structs.replace(m, connected=False, valid=False)
+    return world
+
+
 def in_conflict() -> World:
     """A second companion streams, and PX4 was asked to hold."""
     world = REACH["SEARCH"]()
@@ -570,8 +575,7 @@ def test_a_hold_that_a_lost_link_swallowed_is_requested_again(lost_s):
 def test_a_link_that_comes_back_in_another_mode_requests_nothing():
     world = in_conflict()
     in_conflict_then = world.edit[FcuStatus]
-    world.edit[FcuStatus] = lambda m: msgspec.structs.replace(m, connected=False, valid=False)
-    world.run(2.0)
+    lose_link(world).run(2.0)
     world.mode = "POSCTL"
     world.edit[FcuStatus] = in_conflict_then
     world.run(6.0)
@@ -584,8 +588,7 @@ def test_a_person_who_chose_a_mode_is_not_held_when_the_link_comes_back():
     in_conflict_then = world.edit[FcuStatus]
     world.mode = "POSCTL"
     world.run(1.0)
-    world.edit[FcuStatus] = lambda m: msgspec.structs.replace(m, connected=False, valid=False)
-    world.run(1.0)
+    lose_link(world).run(1.0)
     world.mode = "OFFBOARD"
     world.edit[FcuStatus] = in_conflict_then
     world.run(6.0)
@@ -716,11 +719,6 @@ def test_after_stopped_setpoints_another_senders_offboard_is_held_once():
     world.edit[FcuStatus] = lambda m: msgspec.structs.replace(m, conflict="another sender")
     world.run(8.0)
     assert world.phase == "PX4_HOLD" and world.asked("hold") == 1
-
-
-def lose_link(world: World) -> World:
-    world.edit[FcuStatus] = lambda m: msgspec.structs.replace(m, connected=False, valid=False)
-    return world
 
 
 def conflict(world: World) -> World:
