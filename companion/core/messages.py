@@ -239,6 +239,7 @@ class FcuCommand(Message):
     height_m: float = 0.0  # take-off height over home
     text: str = ""  # for "text": STATUSTEXT to the ground station
     severity: int = 6
+    mode: FcuMode = FcuMode.UNKNOWN  # of PX4 when this was decided: no other mode is left for this request
 
 
 class FcuCommandAck(Message):
@@ -248,6 +249,7 @@ class FcuCommandAck(Message):
     accepted: bool
     reason: str
     temporary: bool = False  # refused for now: the same request may be accepted later
+    heard: bool = True  # False: the flight controller answered none of the requests
 
 
 class SentSetpoint(Message):

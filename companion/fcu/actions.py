@@ -1,7 +1,8 @@
 """The requests of the mission: FcuCommand to MAV_CMD, each answered by one FcuCommandAck.
 
 Arming, take-off and offboard begin a flight or take it over; they are refused while there is a reason against a flight.
-Requests that end a flight (disarm, hold, land, return) are never refused here.
+Requests that end a flight (disarm, hold, land, return) are not. No mode is requested, or requested again after a lost ack,
+when PX4 has been given another one meanwhile: a person may have taken over since the mission decided.
 """
 
 import math
@@ -20,6 +21,7 @@ TAKEOFF_HEIGHT_MAX_M = 120.0
 SECOND_ACK_S = 0.15  # PX4's commander answers some 10 ms after its receiver, at most one cycle of a slow link later
 WARNING_AGE_S = 2.0  # a warning of PX4 this young explains its refusal
 WARNING_WAIT_S = 0.3  # a refusal waits this long for PX4's warning: PX4 sends acks first in each of its cycles
+RECENT_S = 2.0  # a mode that was requested so recently is not another's
 BEGINNING = (CommandAction.ARM, CommandAction.TAKEOFF, CommandAction.OFFBOARD)
 NAN = math.nan
 
@@ -50,6 +52,7 @@ class Actions:
         self._warning = (-math.inf, "")
         self._refusals: list[_Refusal] = []
         self._requested_mode = FcuMode.UNKNOWN  # the newest
+        self._requested_s: dict[FcuMode, float] = {}
         self.px4_sends_texts = False  # on this link, because it receives a ground station's heartbeat on it
         self.now_s = 0.0  # time of the message being handled; an outcome may come much later than its request
 
@@ -86,10 +89,22 @@ class Actions:
         else:
             self.answer(request, False, f"unknown action {str(action)!r}")
 
-    def answer(self, request: FcuCommand, accepted: bool, reason: str, temporary: bool = False) -> None:
-        """Answer a request at once; temporary: refused, but the same request may be accepted later."""
+    def answer(
+        self, request: FcuCommand, accepted: bool, reason: str, temporary: bool = False, heard: bool = False
+    ) -> None:
+        """Answer a request at once.
+
+        temporary: refused, but the same request may be accepted later. heard: it is the flight controller that refused.
+        """
         self._publish(
-            FcuCommandAck(stamp_s=self.now_s, id=request.id, accepted=accepted, reason=reason, temporary=temporary)
+            FcuCommandAck(
+                stamp_s=self.now_s,
+                id=request.id,
+                accepted=accepted,
+                reason=reason,
+                temporary=temporary,
+                heard=accepted or heard,
+            )
         )
 
     def _answer_outcome(self, request: FcuCommand, outcome: Outcome, fallback: str = "") -> None:
@@ -107,21 +122,57 @@ class Actions:
     def _publish_refusal(self, refusal: _Refusal) -> None:
         warning, reason = self._recent_warning(), refusal.reason
         reason = f"{reason}: {warning}" if warning else reason + refusal.fallback
-        self.answer(refusal.request, False, reason, refusal.temporary)
+        self.answer(refusal.request, False, reason, refusal.temporary, heard=True)
 
     def _change_mode(self, request: FcuCommand) -> None:
         main, sub = MODE_OF_ACTION[request.action]
-        self._requested_mode = mode_name(custom_mode(main, sub))
+        requested = mode_name(custom_mode(main, sub))
+        before = self._mode_before(request)
+        if why := self._changed_by_others(before, requested):
+            self.answer(request, False, why)
+            return
+        self._requested_mode, self._requested_s[requested] = requested, self.now_s
 
         def answer(outcome: Outcome) -> None:
             # The heartbeat with the new mode may be a second away; until then the estimator would use setpoints that
             # the autopilot no longer follows.
             if outcome.accepted:
-                self._status.accept_mode(self._requested_mode, self.now_s)
+                self._status.accept_mode(requested, self.now_s)
             self._answer_outcome(request, outcome)
 
         parameters = (float(common.MAV_MODE_FLAG_CUSTOM_MODE_ENABLED), main, sub, 0, 0, 0, 0)
-        self._commands.start(common.MAV_CMD_DO_SET_MODE, parameters, answer, self.now_s, SECOND_ACK_S)
+        self._commands.start(
+            common.MAV_CMD_DO_SET_MODE, parameters, answer, self.now_s, SECOND_ACK_S, self._until(before, requested)
+        )
+
+    def _mode_before(self, request: FcuCommand) -> FcuMode:
+        """PX4's mode when the mission decided, which is some tenths of a second ago."""
+        return self._status.mode if request.mode == FcuMode.UNKNOWN else request.mode
+
+    def _until(self, before: FcuMode, requested: FcuMode) -> Callable[[], Outcome | None]:
+        """The outcome of a request of a mode by PX4's reports."""
+
+        def settled() -> Outcome | None:
+            if self._status.mode == requested != before and self._status.intended(self.now_s) in (None, requested):
+                return Outcome(True, "the mode is reported")
+            why = self._changed_by_others(before, requested)
+            return Outcome(False, why) if why else None
+
+        return settled
+
+    def _changed_by_others(self, before: FcuMode, requested: FcuMode) -> str:
+        """Why a mode is not to be requested any more; "": PX4 has no other since `before` than one that was requested.
+
+        Not a person's: offboard, Hold at the end of PX4's own take-off, and the mode of a failsafe, in which PX4 says that
+        it is meant to fly another.
+        """
+        mode, recent_s = self._status.mode, self.now_s - RECENT_S
+        ours = {before, requested, FcuMode.OFFBOARD, *(m for m, at_s in self._requested_s.items() if at_s >= recent_s)}
+        if FcuMode.AUTO_TAKEOFF in ours:
+            ours.add(FcuMode.AUTO_LOITER)
+        if before == FcuMode.UNKNOWN or mode in ours or self._status.intended(self.now_s) in ours:
+            return ""
+        return f"the mode was changed to {mode} meanwhile"
 
     def _arm(self, request: FcuCommand, arm: bool) -> None:
         def answer(outcome: Outcome) -> None:
@@ -134,7 +185,11 @@ class Actions:
 
         # the second parameter would force it in the air; it stays 0
         parameters = (1.0 if arm else 0.0, 0, 0, 0, 0, 0, 0)
-        self._commands.start(common.MAV_CMD_COMPONENT_ARM_DISARM, parameters, answer, self.now_s)
+
+        def settled() -> Outcome | None:
+            return Outcome(True, "it is reported") if self._status.armed == arm else None
+
+        self._commands.start(common.MAV_CMD_COMPONENT_ARM_DISARM, parameters, answer, self.now_s, settled=settled)
 
     def _takeoff(self, request: FcuCommand) -> None:
         """MAV_CMD_NAV_TAKEOFF: PX4 expects the altitude over mean sea level; NaN: here, with the present heading."""
@@ -145,9 +200,17 @@ class Actions:
             self.answer(request, False, problem)
         else:
             parameters = (NAN, 0, 0, NAN, NAN, NAN, ground_m + climb_m)
-            command = common.MAV_CMD_NAV_TAKEOFF
+            before, requested = self._mode_before(request), FcuMode.AUTO_TAKEOFF
+            if why := self._changed_by_others(before, requested):
+                self.answer(request, False, why)
+                return
+            self._requested_s[requested] = self.now_s
             self._commands.start(
-                command, parameters, lambda outcome: self._answer_outcome(request, outcome), self.now_s
+                common.MAV_CMD_NAV_TAKEOFF,
+                parameters,
+                lambda outcome: self._answer_outcome(request, outcome),
+                self.now_s,
+                settled=self._until(before, requested),
             )
 
     def _recent_warning(self) -> str:

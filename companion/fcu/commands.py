@@ -8,6 +8,9 @@ An ack names the MAV_CMD and nothing else. A newer request for the same MAV_CMD 
 (a "hold" must never wait for an "offboard"), and as many acks as the replaced one still owes are skipped; a retry
 ends the skipping. A lost ack therefore costs half a second, and an ack of the older request never answers the newer one
 unnoticed.
+
+A request is sent again only while it is still wanted. Half a second is enough for a person to take over: what the flight
+controller has reported since the request ends it (`review`), so that no retry undoes what a person has chosen.
 """
 
 from collections.abc import Callable
@@ -32,13 +35,18 @@ class Outcome(NamedTuple):
 
 
 Answer = Callable[[Outcome], None]
+Settled = Callable[[], Outcome | None]  # by reports of the flight controller; None: open
 Parameters = tuple[float, float, float, float, float, float, float]
 
 
 class _Pending:
-    def __init__(self, parameters: Parameters, answer: Answer, skip: int, second_ack_s: float) -> None:
+    def __init__(
+        self, parameters: Parameters, answer: Answer, skip: int, second_ack_s: float, settled: Settled
+    ) -> None:
         self.parameters = parameters
         self.answer = answer
+        self.settled = settled
+        self.answered = False  # by a report; only its acks are still awaited, which belong to no newer request
         self.skip = skip  # acks that belong to the replaced command
         self.second_ack_s = second_ack_s
         self.received = False  # a first "accepted" has arrived, the second ack is pending
@@ -58,22 +66,38 @@ class Commands:
         self.retries = 0
 
     def start(
-        self, command: int, parameters: Parameters, answer: Answer, now_s: float, second_ack_s: float = 0.0
+        self,
+        command: int,
+        parameters: Parameters,
+        answer: Answer,
+        now_s: float,
+        second_ack_s: float = 0.0,
+        settled: Settled = lambda: None,
     ) -> None:
-        """Send a MAV_CMD; `answer(outcome)` is called exactly once, from here, `acknowledge`, `step` or `cancel_all`.
+        """Send a MAV_CMD; `answer(outcome)` is called exactly once, from here or from any other method but `busy`.
 
         second_ack_s: how long a first "accepted" may still be followed by another ack [s].
+        settled: the outcome by what has been reported since; asked by `review` and before each retry.
         """
         skip = 0
         if old := self._pending.pop(command, None):
             skip = old.skip + old.owed
-            old.answer(Outcome(False, "replaced by a newer request"))
-        pending = self._pending[command] = _Pending(parameters, answer, skip, second_ack_s)
+            if not old.answered:
+                old.answer(Outcome(False, "replaced by a newer request"))
+        pending = self._pending[command] = _Pending(parameters, answer, skip, second_ack_s, settled)
         self._transmit(command, pending, now_s)
 
     def busy(self, command: int) -> bool:
         """True while a MAV_CMD waits for its ack."""
-        return command in self._pending
+        pending = self._pending.get(command)
+        return pending is not None and not pending.answered
+
+    def review(self) -> None:
+        """End what the newest report has settled; it is not sent again."""
+        for pending in list(self._pending.values()):
+            if not pending.answered and (outcome := pending.settled()):
+                pending.answered = True
+                pending.answer(outcome)
 
     def acknowledge(self, command: int, result: int, now_s: float) -> None:
         """Take a COMMAND_ACK."""
@@ -86,6 +110,8 @@ class Commands:
         pending.owed -= 1
         if pending.received:
             self._answered_twice.add(command)
+        if pending.answered:
+            return
         accepted = result == common.MAV_RESULT_ACCEPTED
         if accepted and pending.second_ack_s > 0 and not pending.received:
             pending.received = True
@@ -99,11 +125,14 @@ class Commands:
         pending.answer(Outcome(accepted, RESULT_TEXTS.get(result, f"result {result}"), result))
 
     def step(self, now_s: float) -> None:
-        """Send again what got no ack, give up after the last try."""
+        """Send again what got no ack and is still wanted, give up after the last try."""
+        self.review()
         for command, pending in list(self._pending.items()):
             if now_s < pending.due_s:
                 continue
-            if pending.received:
+            if pending.answered:
+                del self._pending[command]
+            elif pending.received:
                 del self._pending[command]
                 accepted = common.MAV_RESULT_ACCEPTED
                 pending.answer(Outcome(True, RESULT_TEXTS[accepted], accepted))
@@ -119,7 +148,8 @@ class Commands:
         """Answer everything pending with a rejection."""
         pending, self._pending = self._pending, {}
         for p in pending.values():
-            p.answer(Outcome(False, reason))
+            if not p.answered:
+                p.answer(Outcome(False, reason))
 
     def _transmit(self, command: int, pending: _Pending, now_s: float) -> None:
         self._send(

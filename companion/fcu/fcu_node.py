@@ -310,6 +310,7 @@ class FcuNode(Node):
         if before == FcuMode.OFFBOARD != mode and self.status.armed and not self._actions.is_requested(mode):
             self._setpoints.end_stream(now_s)
             self._limiter.force_due("status")
+        self._commands.review()
 
     def _report_unknown_mode(self, now_s: float) -> None:
         """Report each unknown number once: `FcuMode.UNKNOWN` does not have it."""

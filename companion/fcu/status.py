@@ -119,6 +119,7 @@ class VehicleStatus:
         self._intended: FcuMode | None = None
         self._intended_s = _NEVER
         self._intended_changes = 0
+        self._mode_s = _NEVER  # when the mode changed last
         self._resets, self._resets_s = 0, _NEVER
         self._clips: tuple[tuple[int, ...], float] = (), _NEVER  # of each accelerometer, and their arrival
         self._clipping_hz = math.nan
@@ -152,14 +153,14 @@ class VehicleStatus:
         self.wrong = wrong
         armed = bool(m.base_mode & common.MAV_MODE_FLAG_SAFETY_ARMED)
         self.arming.take_heartbeat(armed, now_s - self._landed_s <= LANDED_AGE_S)
-        self.mode = self._reported_mode(m.custom_mode, now_s)
+        self._set_mode(self._reported_mode(m.custom_mode, now_s), now_s)
         return ""
 
     def accept_mode(self, mode: FcuMode, now_s: float) -> None:
         """PX4 has accepted this mode. Its reports name the former mode for a moment longer; see `MODE_SETTLES_S`."""
         if mode != self.mode:
             self._former_mode, self._former_until_s = self.mode, now_s + MODE_SETTLES_S
-        self.mode = mode
+        self._set_mode(mode, now_s)
 
     def mode_to_confirm(self, now_s: float) -> bool:
         """Whether a heartbeat must be requested, because a report of the former mode was left out; True once."""
@@ -180,8 +181,18 @@ class VehicleStatus:
         mode = self._reported_mode(m.custom_mode, now_s)
         changed = mode != self.mode
         if not (self.armed and self.landed(now_s)):
-            self.mode = mode
+            self._set_mode(mode, now_s)
         return changed
+
+    def intended(self, now_s: float) -> FcuMode | None:
+        """The mode that PX4 was asked for, whichever its failsafe flies; None: not reported since the mode changed."""
+        known = self._mode_s <= self._intended_s >= now_s - INTENDED_AGE_S
+        return self._intended if known else None
+
+    def _set_mode(self, mode: FcuMode, now_s: float) -> None:
+        if mode != self.mode:
+            self._mode_s = now_s
+        self.mode = mode
 
     def _reported_mode(self, number: int, now_s: float) -> FcuMode:
         """The mode of a report; the accepted one, where the report was written before PX4 changed its mode."""

@@ -25,6 +25,7 @@ class Timer(StrEnum):
     UNSEEN = "a choice was possible that the lost link did not show"
     ASKED = "what PX4 was asked for is settled"
     UNHEARD = "the link was lost while PX4 was asked for Hold"
+    DEAF = "the link is lost"
     REPORTED = "another sender that entered offboard again was reported"
 
 

@@ -43,6 +43,7 @@ from companion.mission.tilt_error import TiltErrorTrend, tilt_error
 from companion.mission.trends import BatteryTrend, ControlTrend, InnovationTrend, TiltTrend, WindTrend
 
 GROUND_HEARD_S = 5.0  # a ground station was there at the start if it was heard within this time; it sends at 1 Hz
+OUTLIVED_S = 1.5  # longer than COM_OF_LOSS_T, which preflight bounds by 1 s, and the report of the mode
 OUTSIDE_S = 0.5  # a voltage counts as implausible for this long after the last one that was
 WAY_HEIGHT_M = 1.0  # over the take-off point; what is lower belongs to take-off and landing
 WIND_HEIGHT_M = 1.0  # over the take-off point; nearer to the ground its push counts as wind
@@ -492,6 +493,11 @@ class MissionInputs:
 
     def setpoints_lost(self, now_s: float) -> bool:
         return self.setpoints_age_s(now_s) > self._limits.setpoints_lost_s
+
+    def outlived(self, now_s: float) -> bool:
+        """PX4 is in offboard although no setpoint of this stack has left for longer than its failsafe waits."""
+        age_s = self.latest.age_s(SentSetpoint, now_s)
+        return self.armed and self.mode == FcuMode.OFFBOARD and OUTLIVED_S < age_s < math.inf
 
     def silent(self, now_s: float) -> bool:
         """No setpoint has left for so long that PX4 leaves offboard by itself; a controller that paused sends again."""

@@ -357,6 +357,11 @@ def _voltage(s: SafetySnapshot) -> float | None:
     return voltage_v if voltage_v > 0 else None  # 0 and NaN: not measured
 
 
+def _voltage_of_own_flight(s: SafetySnapshot) -> float | None:
+    """The voltage, unless the pilot flies: he lands by himself."""
+    return None if s.by_pilot else _voltage(s)
+
+
 def _implausible(s: SafetySnapshot) -> str:
     """The quantities of the link, without the battery's, that had implausible values lately."""
     return "" if s.status is None else ", ".join(name for name in s.status.implausible if name != BATTERY_VOLTAGE)
@@ -462,7 +467,7 @@ def _speed_limit(v: Vehicle, p: Plan) -> float:
 
 def _clipping(s: SafetySnapshot) -> float | None:
     clipping_hz = math.nan if s.status is None else s.status.clipping_hz
-    return None if math.isnan(clipping_hz) else clipping_hz
+    return None if s.by_pilot or math.isnan(clipping_hz) else clipping_hz
 
 
 def _cell_below_mean(s: SafetySnapshot) -> float | None:
@@ -772,7 +777,7 @@ MONITORS: tuple[Monitor, ...] = (
     Monitor("battery_low", "battery low", "V", WARNING, BEFORE_RETURN,
         _voltage, lambda v, p: v.safety.battery_low_v, below=True, hysteresis=0.3, after_s=3.0, escalation=(RETURN,)),
     Monitor("battery_critical", "battery critical", "V", CRITICAL, IN_AIR,
-        _voltage, lambda v, p: v.safety.battery_critical_v, below=True, hysteresis=0.3, after_s=2.0,
+        _voltage_of_own_flight, lambda v, p: v.safety.battery_critical_v, below=True, hysteresis=0.3, after_s=2.0,
         escalation=(LAND,)),
     # in flight no battery has such a voltage: the measurement is wrong, and the charge unknown
     Monitor("battery_implausible", "battery voltage implausible", "V outside of a battery's range", WARNING, BEFORE_RETURN,

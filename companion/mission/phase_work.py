@@ -22,6 +22,7 @@ STREAM_BEFORE_OFFBOARD_S = 1.5  # PX4 requires setpoints for 1 s before the swit
 TOUCHDOWN_DISARM_S = 5.0  # PX4 disarms by itself 2 s after landing; if it does not, one request is sent
 HOLD_SETTLES_S = 2.5  # the answer to a request and the heartbeat after it
 STAYED_S = 10.0  # PX4 leaves offboard by itself within COM_OF_LOSS_T; a later offboard is deliberate
+UNSEEN_S = 2.0  # a shorter loss of the link hides no person's choice of a mode and, after it, of offboard
 UNHEARD_S = 10.0  # longest loss of the link in which PX4 cannot have landed and begun another flight
 AGAIN_S = 0.5  # between two requests of Hold while the link comes and goes
 REPORTED_S = 2.0  # between two reports of a sender that enters offboard again and again
@@ -57,10 +58,15 @@ def _enter_offboard(mission: MissionContext, now_s: float) -> None:
         mission.refer(WORLD, come_to_rest(state, mission.vehicle, now_s), now_s)
     sending = not inputs.setpoints_lost(now_s) and inputs.control(now_s) is not None
     if mission.flight.lasts(Timer.SENDING, sending, STREAM_BEFORE_OFFBOARD_S, now_s):
-        if mission.plan.start != "auto" and inputs.position_doubt(now_s):
-            return  # the check of the start once more: the pilot keeps an aircraft that may have lost its position
+        if mission.plan.start != "auto" and (inputs.position_doubt(now_s) or _battery_is_critical(mission)):
+            return  # the check of the start once more: the pilot keeps the aircraft, this stack would only land it
         inputs.expect_also(FcuMode.OFFBOARD)
         mission.request(CommandAction.OFFBOARD, now_s)
+
+
+def _battery_is_critical(mission: MissionContext) -> bool:
+    status = mission.inputs.status
+    return status is not None and 0 < status.battery_voltage_v < mission.vehicle.safety.battery_critical_v
 
 
 def _search(mission: MissionContext, now_s: float) -> None:
@@ -143,7 +149,9 @@ def _observe(mission: MissionContext, now_s: float) -> None:
     inputs, flight = mission.inputs, mission.flight
     _look_for_a_person(mission, now_s)
     left, chosen = Timer.OFFBOARD_LEFT in flight.timers, Timer.PERSON in flight.timers
-    stayed = not left and flight.phase_time_s(now_s) < STAYED_S and inputs.offboard_of_others(flight.phase)
+    soon = flight.phase_time_s(now_s) < STAYED_S and inputs.offboard_of_others(flight.phase)
+    # Body rates of another sender are not echoed: then only the mode shows that PX4 follows somebody.
+    stayed = not left and (soon or (inputs.outlived(now_s) and Timer.UNSEEN not in flight.timers))
     may_ask = flight.came_from in ph.UNDER_WAY and inputs.linked(now_s) and not chosen
     if may_ask and not mission.commands.asked(CommandAction.HOLD) and (stayed or _is_taken_from_failsafe(mission)):
         flight.timers.pop(Timer.OFFBOARD_LEFT, None)  # from here on: after our Hold
@@ -164,11 +172,14 @@ def _look_for_a_person(mission: MissionContext, now_s: float) -> None:
         timers.setdefault(Timer.OFFBOARD_LEFT, now_s)
     if status is None:
         return
+    asked = mission.commands.asked(CommandAction.HOLD)
     turned_off = flight.phase == Phase.PX4_HOLD and inputs.switch is not None and inputs.switch.on is False
+    turned_off = turned_off and not asked  # as in phase PILOT, an alarmed pilot ends no protection by the switch
     stopped = request is not None and request.action == OperatorAction.STOP_STREAMING
     if turned_off or stopped or not inputs.armed or _is_chosen_by_others(mission):
         timers.setdefault(Timer.PERSON, now_s)
-    if not inputs.connected(now_s) and (Timer.OFFBOARD_LEFT in timers or flight.phase_time_s(now_s) > UNHEARD_S):
+    counts = Timer.OFFBOARD_LEFT in timers or flight.phase_time_s(now_s) > UNHEARD_S
+    if flight.lasts(Timer.DEAF, not inputs.connected(now_s), UNSEEN_S, now_s) and counts:
         timers.setdefault(Timer.UNSEEN, now_s)
 
 
@@ -205,7 +216,10 @@ def _is_flown_by_others(mission: MissionContext) -> bool:
 
 
 def _after_hold(mission: MissionContext, now_s: float) -> None:
-    """After Hold against another sender: its outcome; Land once if it was refused.
+    """After Hold against another sender: its outcome; Land once if PX4 refused it.
+
+    A request that PX4 did not answer was not refused: what reaches this stack may not reach PX4. It is made again for as long
+    as PX4 is in offboard.
 
     Programs request offboard some tenths of a second after their first setpoint, which is after our Hold, and repeat it
     for as long as they run. Whenever PX4 goes from the Hold that we requested to offboard, Hold is requested again. A
@@ -225,6 +239,9 @@ def _after_hold(mission: MissionContext, now_s: float) -> None:
     if Timer.ASKED in timers:
         return
     mode, refusal = mission.inputs.mode, commands.refusal(CommandAction.HOLD, now_s)
+    if mode == FcuMode.OFFBOARD and not chosen and commands.unheard(CommandAction.HOLD, now_s):
+        _request_again(mission, f"PX4 is in offboard by another sender ({refusal})", now_s)
+        return
     if refusal and mode == FcuMode.OFFBOARD and chosen:
         outcome = f"{FLIES}; take over by RC, stop the other sender"
     elif refusal and mode == FcuMode.OFFBOARD:

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from companion.core.enums import CommandAction
+from companion.core.enums import CommandAction, FcuMode
 from companion.core.messages import FcuCommand, FcuCommandAck, Photo, PhotoRequest
 
 ANSWER_TIMEOUT_S = 6.0  # no answer counts as refused; longer than the FCU package repeats or waits for one in progress
@@ -24,12 +24,12 @@ class CommandRequests:
         self._asked: dict[CommandAction, _Asked] = {}
         self._answers: dict[int, FcuCommandAck] = {}
 
-    def ask(self, action: CommandAction, now_s: float, height_m: float = 0.0) -> FcuCommand:
-        """A command whose answer will be kept."""
+    def ask(self, action: CommandAction, now_s: float, mode: FcuMode, height_m: float = 0.0) -> FcuCommand:
+        """A command whose answer will be kept. mode: of PX4, by which the mission decided."""
         if action in self._asked:
             self._answers.pop(self._asked[action].id, None)
         self._asked[action] = _Asked(self._next_id, now_s)
-        return self._command(action, now_s, height_m=height_m)
+        return self._command(action, now_s, height_m=height_m, mode=mode)
 
     def text(self, text: str, severity: int, now_s: float) -> FcuCommand:
         """A line to the ground station; its answer is not kept."""
@@ -58,6 +58,12 @@ class CommandRequests:
             return "no answer" if now_s - asked.at_s > ANSWER_TIMEOUT_S else ""
         return "" if answer.accepted else answer.reason or "no reason given"
 
+    def unheard(self, action: CommandAction, now_s: float) -> bool:
+        """The flight controller has answered none of the requests: it refused nothing, and may be asked again."""
+        asked = self._asked.get(action)
+        answer = None if asked is None else self._answers.get(asked.id)
+        return bool(self.refusal(action, now_s)) and (answer is None or not answer.heard)
+
     def may_repeat(self, action: CommandAction) -> bool:
         """The newest request of `action` was refused temporarily."""
         asked = self._asked.get(action)
@@ -70,10 +76,16 @@ class CommandRequests:
         return 0.0 if asked is None else now_s - asked.at_s
 
     def _command(
-        self, action: CommandAction, now_s: float, height_m: float = 0.0, text: str = "", severity: int = INFORMATION
+        self,
+        action: CommandAction,
+        now_s: float,
+        height_m: float = 0.0,
+        text: str = "",
+        severity: int = INFORMATION,
+        mode: FcuMode = FcuMode.UNKNOWN,
     ) -> FcuCommand:
         command = FcuCommand(
-            stamp_s=now_s, id=self._next_id, action=action, height_m=height_m, text=text, severity=severity
+            stamp_s=now_s, id=self._next_id, action=action, height_m=height_m, text=text, severity=severity, mode=mode
         )
         self._next_id += 1
         return command

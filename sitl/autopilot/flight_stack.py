@@ -311,12 +311,12 @@ class FlightStack:
 
     def _fly_offboard(self, loop: AttitudeLoop, setpoint: AttitudeSetpoint | RateSetpoint) -> None:
         self._guided_mode, self.position_sp = FcuMode.OFFBOARD, None
-        self.attitude_sp_s = self._offboard_s
         loop.thrust = setpoint.thrust
         if isinstance(setpoint, RateSetpoint):
             loop.level = RATES
             loop.rate_sp_in[:] = setpoint.rates_B
         else:
+            self.attitude_sp_s = self._offboard_s  # body rates are no attitude setpoint: PX4 does not echo them
             loop.level = ATTITUDE
             loop.q_sp[:] = setpoint.q_WB
             loop.yaw_rate_sp = setpoint.yaw_rate

@@ -7,6 +7,7 @@ from pymavlink.dialects.v20 import common
 
 from companion.core.messages import LinkRx, LinkTx
 from companion.fcu.link import params
+from companion.fcu.link.framing import CURRENT_MODE, checksum
 
 GOOD_PARAMETERS = {
     "COM_OF_LOSS_T": 0.5, "COM_OBL_RC_ACT": 0, "NAV_RCL_ACT": 3, "COM_RCL_EXCEPT": 0, "CBRK_SUPPLY_CHK": 0,
@@ -82,6 +83,13 @@ class Peer:
 
     def feed(self, data):
         return self.collect(self.node.handle(LinkRx(stamp_s=self.now_s, data=data), self.now_s))
+
+    def deliver_current_mode(self, number, intended=0):
+        """CURRENT_MODE, which this version of pymavlink does not have."""
+        payload = number.to_bytes(4, "little") + intended.to_bytes(4, "little") + bytes(1)
+        head = bytes((len(payload), 0, 0, self.mav.seq, 1, 1, CURRENT_MODE & 0xFF, CURRENT_MODE >> 8, 0))
+        self.mav.seq = (self.mav.seq + 1) % 256
+        return self.feed(b"\xfd" + head + payload + checksum(head + payload, 193).to_bytes(2, "little"))
 
     def publish(self, message):
         """Deliver a bus message (Setpoint, FcuCommand) to the node; returns the messages that it published."""

@@ -181,27 +181,20 @@ def test_a_sender_of_many_unknown_modes_is_reported_a_limited_number_of_times(fl
     assert len(texts_of(flying, "is not known to this version")) == UNKNOWN_MODES_MAX
 
 
-def deliver_current_mode(peer, number):
-    payload = number.to_bytes(4, "little") + bytes(5)
-    head = bytes((len(payload), 0, 0, peer.mav.seq, 1, 1, CURRENT_MODE & 0xFF, CURRENT_MODE >> 8, 0))
-    peer.mav.seq = (peer.mav.seq + 1) % 256
-    return peer.feed(b"\xfd" + head + payload + checksum(head + payload, 193).to_bytes(2, "little"))
-
-
 def heartbeat_requests(peer):
     return [m for _, m in peer.commands(common.MAV_CMD_REQUEST_MESSAGE) if m.param1 == 0]
 
 
 def test_current_mode_changes_the_mode_before_the_heartbeat(flying):
-    deliver_current_mode(flying, custom_mode(6))
+    flying.deliver_current_mode(custom_mode(6))
     flying.run(0.11)
     assert last_status(flying).mode == FcuMode.OFFBOARD
 
 
 def test_an_extra_heartbeat_is_requested_when_the_mode_changes(flying):
-    deliver_current_mode(flying, custom_mode(3))
+    flying.deliver_current_mode(custom_mode(3))
     assert heartbeat_requests(flying) == []  # not a new mode
-    deliver_current_mode(flying, custom_mode(4, 5))
+    flying.deliver_current_mode(custom_mode(4, 5))
     assert len(heartbeat_requests(flying)) == 1
 
 
@@ -211,7 +204,7 @@ def test_the_mode_px4_returns_to_when_disarming_is_not_published_before_disarmin
     flying.run(1.1)
     assert last_status(flying).landed
     flying.heartbeat_due_s = flying.now_s + 0.9
-    deliver_current_mode(flying, custom_mode(6))
+    flying.deliver_current_mode(custom_mode(6))
     statuses = of(FcuStatus, flying.run(0.8))
     assert {(s.armed, s.mode) for s in statuses} == {(True, FcuMode.AUTO_LAND)}
     flying.armed, flying.custom_mode = False, custom_mode(6)
@@ -223,7 +216,7 @@ def test_a_mode_change_in_the_air_is_published_at_once(flying):
     flying.content[LANDED] = lambda boot_ms: common.MAVLink_extended_sys_state_message(0, 2)
     flying.armed, flying.custom_mode = True, custom_mode(6)
     flying.run(1.1)
-    deliver_current_mode(flying, custom_mode(3))
+    flying.deliver_current_mode(custom_mode(3))
     flying.heartbeat_due_s = flying.now_s + 0.9
     assert {s.mode for s in of(FcuStatus, flying.run(0.5))} == {FcuMode.POSCTL}
 

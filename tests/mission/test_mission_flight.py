@@ -764,13 +764,94 @@ def test_without_a_report_of_the_intended_mode_an_offboard_after_the_failsafe_is
     assert world.run(12.0).asked("hold") == 0
 
 
-@pytest.mark.parametrize("lost_s", [1.0, 60.0])
+@pytest.mark.parametrize("lost_s", [3.0, 60.0])
 def test_what_was_chosen_while_the_link_was_lost_is_not_held(lost_s):
     world = stopped("POSCTL").run(1.0)
     lose_link(world).run(lost_s)
     world.mode = "OFFBOARD"
     conflict(world).run(12.0)
     assert world.asked("hold") == 0
+
+
+@pytest.mark.parametrize(
+    "missing", [lambda m: None, lambda m: msgspec.structs.replace(m, connected=False, valid=False)]
+)
+def test_a_second_without_the_link_or_its_process_ends_no_protection(missing):
+    """Nobody chooses a mode, and then offboard, in so short a time."""
+    world = stopped("POSCTL").run(1.0)
+    world.edit[FcuStatus] = missing
+    world.run(1.2)
+    world.edit.pop(FcuStatus)
+    world.run(2.0)
+    world.mode = "OFFBOARD"
+    assert world.run(0.2).asked("hold") == 1
+
+
+def test_another_sender_that_no_echo_shows_is_held_by_the_mode_alone():
+    """PX4 echoes no body rates: it stayed in offboard on them for as long as they came."""
+    world = stopped("OFFBOARD").run(4.0)
+    assert world.asked("hold") == 1 and world.asked("land") == 0
+
+
+def test_a_hold_that_px4_did_not_hear_is_requested_until_it_does():
+    """What reaches this stack may not reach PX4: after one Hold and one Land nothing was requested any more."""
+    world = REACH["HOLD"]()
+    world.foreign_stream, world.ignore = True, {"hold", "land"}
+    conflict(world).run(0.3)
+    for count in range(1, 6):
+        hold = next(c for c in reversed(world.commands) if c.action == "hold")
+        assert world.asked("hold") == count and world.asked("land") == 0
+        world.node.handle_fcu_command_ack(
+            FcuCommandAck(stamp_s=world.now_s, id=hold.id, accepted=False, reason="no answer", heard=False), world.now_s
+        )
+        world.run(1.5)
+    world.mode = "POSCTL"  # a person
+    assert world.run(10.0).asked("hold") == 6
+
+
+def test_the_mission_switch_turned_off_after_our_hold_ends_no_protection_there_either():
+    world = World(switch_plan())
+    start_by_switch(world)
+    world.run_until("HOLD").run(1.0)
+    world.edit[State] = lambda m: msgspec.structs.replace(m, valid=False)
+    world.run_until("PX4_HOLD")
+    world.mode, world.intended, world.foreign_stream = "POSCTL", "OFFBOARD", True
+    world.run(1.0)
+    world.mode = "OFFBOARD"
+    world.run(0.2)
+    world.mode, world.intended, world.channel_us = "AUTO_LOITER", None, OFF_US
+    world.edit.pop(State)
+    world.run(1.0)
+    world.mode = "OFFBOARD"
+    assert world.run(0.3).asked("hold") == 2
+    world.mode = "POSCTL"
+    assert world.run(1.0).phase == "WAIT_READY"
+
+
+@pytest.mark.parametrize("what", [{"battery_voltage_v": 12.0}, {"clipping_hz": 1000.0}])
+def test_no_landing_is_requested_against_a_pilot_who_still_flies_at_the_hand_over(what):
+    world = World(switch_plan())
+    start_by_switch(world)
+    world.run_until("ENTER_OFFBOARD")
+    world.controller_dead = True
+    world.edit[FcuStatus] = lambda m: msgspec.structs.replace(m, **what)
+    world.run(7.0)
+    assert world.mode == "POSCTL" and world.asked("land") == 0
+
+
+def test_an_aircraft_with_an_empty_battery_is_not_taken_over():
+    world = World(switch_plan())
+    start_by_switch(world)
+    world.run_until("ENTER_OFFBOARD")
+    world.edit[FcuStatus] = lambda m: msgspec.structs.replace(m, battery_voltage_v=12.0)
+    world.run(12.0)
+    assert world.phase == "PX4_HOLD" and world.asked("offboard") == world.asked("land") == 0
+
+
+def test_every_request_names_the_mode_by_which_it_was_decided():
+    world = World().run_until("DONE")
+    modes = {c.action: c.mode for c in world.commands if c.action != "text"}
+    assert modes["land"] == "OFFBOARD" and modes["offboard"] in ("AUTO_TAKEOFF", "AUTO_LOITER")
 
 
 def test_an_offboard_of_the_next_flight_is_not_held():

@@ -1,0 +1,146 @@
+"""No request of a mode, and no retry of one, undoes what a person has chosen meanwhile."""
+
+import pytest
+from pymavlink.dialects.v20 import common
+
+from companion.core.enums import CommandAction, FcuMode
+from companion.core.messages import FcuCommand, FcuCommandAck
+from companion.fcu.modes import MODE_OF_ACTION, custom_mode, mode_name
+
+SET_MODE, ARM, TAKEOFF = common.MAV_CMD_DO_SET_MODE, common.MAV_CMD_COMPONENT_ARM_DISARM, common.MAV_CMD_NAV_TAKEOFF
+OFFBOARD, POSCTL, ALTCTL, LOITER = 6 << 16, 3 << 16, 2 << 16, 4 << 16 | 3 << 24
+ACTIONS = [CommandAction.HOLD, CommandAction.LAND, CommandAction.OFFBOARD]
+
+
+def flying_in(peer, number, armed=True):
+    peer.armed, peer.custom_mode = armed, number
+    peer.run(1.5)
+    return peer
+
+
+def request(peer, action, **values):
+    peer.publish(FcuCommand(stamp_s=peer.now_s, id=7, action=action, **values))
+
+
+def change(peer, number, intended=None):
+    """PX4 reports a mode, and what it was asked for."""
+    peer.custom_mode = number
+    if intended is not None:
+        peer.deliver_current_mode(number, intended)
+    peer.deliver(peer.heartbeat())
+
+
+def acks(peer):
+    return [m for _, m in peer.out if isinstance(m, FcuCommandAck)]
+
+
+@pytest.mark.parametrize("heard", [False, True], ids=["request lost", "ack lost"])
+@pytest.mark.parametrize("action", ACTIONS)
+def test_a_lost_request_is_not_sent_again_after_a_takeover(flying, action, heard):
+    begin, other = (LOITER, POSCTL) if action == CommandAction.OFFBOARD else (OFFBOARD, POSCTL)
+    flying_in(flying, begin)
+    flying.results[SET_MODE] = []
+    request(flying, action)
+    if heard:
+        flying.run(0.1)
+        change(flying, custom_mode(*MODE_OF_ACTION[action]))
+    flying.run(0.2)
+    change(flying, other)
+    flying.run(3.0)
+    assert len(flying.commands(SET_MODE)) == 1
+    (ack,) = acks(flying)
+    assert ack.accepted == heard and (heard or "the mode was changed to POSCTL" in ack.reason)
+    assert flying.node.status.mode == FcuMode.POSCTL
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_a_request_that_was_decided_before_a_takeover_is_refused(flying, action):
+    flying_in(flying, POSCTL)
+    request(flying, action, mode=FcuMode.AUTO_LOITER)
+    (ack,) = acks(flying)
+    assert not ack.accepted and not ack.heard and "the mode was changed to POSCTL" in ack.reason
+    assert flying.commands(SET_MODE) == []
+
+
+@pytest.mark.parametrize("action", ACTIONS[:2])
+@pytest.mark.parametrize("failsafe", [ALTCTL, LOITER, POSCTL])
+def test_a_failsafe_is_no_person(flying, action, failsafe):
+    """PX4 still says what it was asked for: the landing that it did not hear is requested again."""
+    flying_in(flying, OFFBOARD)
+    flying.results[SET_MODE] = [None, 0]
+    change(flying, OFFBOARD, OFFBOARD)
+    request(flying, action)
+    flying.run(0.2)
+    change(flying, failsafe, OFFBOARD)
+    flying.run(1.0)
+    assert len(flying.commands(SET_MODE)) == 2
+
+
+def test_px4s_hold_at_the_end_of_its_take_off_is_no_person(flying):
+    flying_in(flying, 4 << 16 | 2 << 24)
+    assert flying.node.status.mode == FcuMode.AUTO_TAKEOFF
+    flying.results[SET_MODE] = [None, 0]
+    request(flying, CommandAction.OFFBOARD)
+    change(flying, LOITER)
+    flying.run(1.0)
+    assert len(flying.commands(SET_MODE)) == 2
+
+
+def test_a_request_after_another_of_ours_is_not_refused_by_its_effect(flying):
+    """Hold is accepted, and Land decided before its report."""
+    flying_in(flying, OFFBOARD)
+    request(flying, CommandAction.HOLD, mode=FcuMode.OFFBOARD)
+    change(flying, LOITER)
+    request(flying, CommandAction.LAND, mode=FcuMode.OFFBOARD)
+    assert [mode_name(custom_mode(int(m.param2), int(m.param3))) for _, m in flying.commands(SET_MODE)] == [
+        FcuMode.AUTO_LOITER,
+        FcuMode.AUTO_LAND,
+    ]
+
+
+def test_a_late_ack_of_a_request_that_a_report_ended_answers_no_other(flying):
+    flying_in(flying, OFFBOARD)
+    flying.results[SET_MODE] = []
+    request(flying, CommandAction.HOLD)
+    change(flying, LOITER)
+    assert [a.accepted for a in acks(flying)] == [True]
+    request(flying, CommandAction.LAND)
+    flying.deliver(flying.ack(SET_MODE, common.MAV_RESULT_ACCEPTED))  # of the Hold
+    flying.deliver(flying.ack(SET_MODE, common.MAV_RESULT_DENIED))
+    assert [a.accepted for a in acks(flying)] == [True, False]
+
+
+def test_arming_is_not_requested_again_once_it_was_reported(flying):
+    """Its ack was lost; a person disarms within the half second to the retry."""
+    flying_in(flying, LOITER, armed=False)
+    flying.results[ARM] = []
+    request(flying, CommandAction.ARM)
+    for armed in (True, False):
+        flying.run(0.1)
+        flying.armed = armed
+        flying.deliver(flying.heartbeat())
+    flying.run(2.0)
+    assert len(flying.commands(ARM)) == 1
+    assert [a.accepted for a in acks(flying)] == [True]
+
+
+def test_a_take_off_is_not_requested_again_after_another_mode(flying):
+    flying_in(flying, LOITER)
+    flying.results[TAKEOFF] = []
+    request(flying, CommandAction.TAKEOFF, height_m=3.0)
+    flying.run(0.2)
+    change(flying, POSCTL)
+    flying.run(2.0)
+    assert len(flying.commands(TAKEOFF)) == 1 and not acks(flying)[0].accepted
+
+
+def test_no_answer_is_no_refusal(flying):
+    flying_in(flying, OFFBOARD)
+    flying.results[SET_MODE] = []
+    request(flying, CommandAction.HOLD)
+    flying.run(3.0)
+    (ack,) = acks(flying)
+    assert not ack.accepted and not ack.heard
+    flying.results[SET_MODE] = common.MAV_RESULT_DENIED
+    request(flying, CommandAction.HOLD)
+    assert acks(flying)[-1].heard
