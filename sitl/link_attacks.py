@@ -18,6 +18,7 @@ from sitl.world import World
 SYSTEM_ID, AUTOPILOT = 1, common.MAV_COMP_ID_AUTOPILOT1
 PX4_OFFBOARD = 6  # main mode
 ATTITUDE_AND_THRUST = 0b111  # type_mask without body rates
+RATES_AND_THRUST = 0b1000_0000  # without the attitude
 
 
 class Run(Protocol):
@@ -51,11 +52,17 @@ class Repeated:
 
 
 class ForeignSetpoints:
-    """A second companion: SET_ATTITUDE_TARGET with the nose to the east."""
+    """A second companion: SET_ATTITUDE_TARGET with the nose to the east, or with body rates."""
 
-    def __init__(self, run: Run, rate_hz: float, tilt_rad: float, thrust: float, routed: bool) -> None:
-        """tilt_rad: towards the south; routed: its frames reach this companion, too, as behind a router."""
+    def __init__(
+        self, run: Run, rate_hz: float, tilt_rad: float, thrust: float, routed: bool, roll_rad_s: float | None = None
+    ) -> None:
+        """tilt_rad: towards the south; routed: its frames reach this companion, too, as behind a router.
+
+        roll_rad_s: body rates with this one in place of the attitude, which PX4 does not echo.
+        """
         self._run, self._routed, self._thrust = run, routed, thrust
+        self._roll_rad_s = roll_rad_s
         self._q = q_ned(quat_from_rpy(tilt_rad, 0.0, 0.0).tolist())
         self._mavlink = common.MAVLink(None, srcSystem=SYSTEM_ID, srcComponent=common.MAV_COMP_ID_ONBOARD_COMPUTER2)
         self._repeated = Repeated(run, rate_hz, self._send)
@@ -73,9 +80,11 @@ class ForeignSetpoints:
         )
 
     def _send(self) -> None:
+        mask = ATTITUDE_AND_THRUST if self._roll_rad_s is None else RATES_AND_THRUST
+        rates = self._roll_rad_s or 0.0, 0.0, 0.0
         self._transmit(
             common.MAVLink_set_attitude_target_message(
-                int(self._run.now_s * 1e3), SYSTEM_ID, AUTOPILOT, ATTITUDE_AND_THRUST, self._q, 0, 0, 0, self._thrust
+                int(self._run.now_s * 1e3), SYSTEM_ID, AUTOPILOT, mask, self._q, *rates, self._thrust
             )
         )
 

@@ -150,7 +150,7 @@ def _observe(mission: MissionContext, now_s: float) -> None:
     _look_for_a_person(mission, now_s)
     left, chosen = Timer.OFFBOARD_LEFT in flight.timers, Timer.PERSON in flight.timers
     soon = flight.phase_time_s(now_s) < STAYED_S and inputs.offboard_of_others(flight.phase)
-    # Body rates of another sender are not echoed: then only the mode shows that PX4 follows somebody.
+    # Body rates of another sender are not echoed: then only the mode shows that PX4 follows another stream.
     stayed = not left and (soon or (inputs.outlived(now_s) and Timer.UNSEEN not in flight.timers))
     may_ask = flight.came_from in ph.UNDER_WAY and inputs.linked(now_s) and not chosen
     if may_ask and not mission.commands.asked(CommandAction.HOLD) and (stayed or _is_taken_from_failsafe(mission)):

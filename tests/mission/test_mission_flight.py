@@ -777,7 +777,7 @@ def test_what_was_chosen_while_the_link_was_lost_is_not_held(lost_s):
     "missing", [lambda m: None, lambda m: msgspec.structs.replace(m, connected=False, valid=False)]
 )
 def test_a_second_without_the_link_or_its_process_ends_no_protection(missing):
-    """Nobody chooses a mode, and then offboard, in so short a time."""
+    """No person chooses a mode, and then offboard, in so short a time."""
     world = stopped("POSCTL").run(1.0)
     world.edit[FcuStatus] = missing
     world.run(1.2)

@@ -9,6 +9,7 @@ from link_attack_flights import attack
 from companion.core.enums import FcuMode
 from sitl.link_attacks import ForeignSetpoints
 from sitl.lockstep import Lockstep
+from sitl.scenario import Fault, FaultKind
 
 TILT_RAD, HOVER = math.radians(10.0), 0.344
 ROUTED, UNSEEN = 1, 0
@@ -72,6 +73,37 @@ def _takes_the_aircraft(phase: str, rate_hz: float, routed: int, after_s: float 
         wait()
 
     return prepare
+
+
+def _sends_body_rates(roll_rad_s: float, rate_hz: float = 50.0) -> Callable[[Lockstep], None]:
+    """A second companion on another port of PX4, whose setpoints no echo shows, for 8 s."""
+
+    def prepare(lockstep: Lockstep) -> None:
+        other = ForeignSetpoints(lockstep.faults.target, rate_hz, 0.0, HOVER, False, roll_rad_s)
+        lockstep.at(lockstep.now_us + 8_000_000, other.stop)
+
+    return prepare
+
+
+@pytest.mark.parametrize("roll_rad_s", [0.3, pytest.param(1.0, marks=pytest.mark.verify)])
+def test_body_rates_beside_our_setpoints_move_it_little_or_end_the_flight_by_the_tilt(roll_rad_s):
+    """They take part of the time from our attitudes, of which PX4 echoes each one: it is no conflict."""
+    outcome = attack(seconds=12.0, excursion_until_s=1.0, prepare=_sends_body_rates(roll_rad_s))
+    assert outcome.nearest_m > 2.0 and outcome.excursion_m <= 0.3
+    assert outcome.phases[-1][1] == "HOLD" or outcome.cause.startswith("attitude does not follow the command")
+
+
+def test_body_rates_that_alone_keep_px4_in_offboard_are_held_by_the_mode():
+    """No echo shows them: PX4 stayed on them for as long as they came."""
+
+    def prepare(lockstep: Lockstep) -> None:
+        _sends_body_rates(0.02)(lockstep)
+        controller = Fault(at_s=lockstep.now_s, kind=FaultKind.PROCESS_DEAD, duration_s=30.0, name="controller")
+        lockstep.faults.add(controller)
+
+    outcome = attack(seconds=8.0, prepare=prepare)
+    assert [action for _, action in outcome.requests] == ["hold"] and outcome.requests[0][0] < 2.5
+    assert outcome.modes[-1][2] == "AUTO_LOITER" and outcome.nearest_m > CLEARANCE_M
 
 
 BATTERY_CRITICAL = ("battery_low", 60.0, 12.8, 0.06)
