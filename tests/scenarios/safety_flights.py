@@ -354,7 +354,13 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "bundle_shrinks": SafetyFlight((fault("bundle_grows", -0.03),), 18.0, "DONE", 2.0),
     # the bundle goes into the pier, more slowly than PX4's velocity may be wrong; another one beside it stands
     "bundles_disagree": SafetyFlight(
-        (fault("bundle_moves", 0.2, 0.0, 0.0, name="pier"),), 6.0, "DONE", 1.2, "pair", longest_s=80.0
+        (fault("bundle_moves", 0.2, 0.0, 0.0, name="pier"),),
+        6.0,
+        "DONE",
+        1.2,
+        "pair",
+        longest_s=80.0,
+        cause="bundle_displaced",
     ),
     "range_finder": SafetyFlight((), 30.0, "DONE", 4.0, "copy"),
     # PX4 follows such a jump by a reset of its position 7 s later, when the return has begun
@@ -380,7 +386,8 @@ FLIGHTS: dict[str, SafetyFlight] = {
         cause="bundle_twice",
     ),
     "control_error": SafetyFlight((fault("gust", 0.0, 6.4, 0.0, lasts_s=1.0),), 2.0, "HOLD", 4.0),
-    "tilt": SafetyFlight((fault("motors_weak", 0, 0, 0, 1, 1, 1, lasts_s=0.3),), 1.0, "PX4_HOLD", 6.0),
+    # for longer it turns over, and where it comes to is chance
+    "tilt": SafetyFlight((fault("motors_weak", 0, 0, 0, 1, 1, 1, lasts_s=0.24),), 1.0, "PX4_HOLD", 3.0),
     # a gust that the controller tilts against, and an attitude loop with a fifth of its gain
     "tilt_error": SafetyFlight((fault("gust", 0.0, 3.0, 0.0, lasts_s=1.5),), 1.5, "DONE", 1.5, parameters=SLUGGISH),
     "throttle": SafetyFlight((fault("motors_weak", *[0.55] * 6),), 2.0, "DONE", 3.0),
@@ -434,7 +441,7 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "fallback_too_long": SafetyFlight((fault("solver_fails"),), 5.5, "DONE"),
     "solver_failing": SafetyFlight((fault("solver_fails", lasts_s=4.0),), 2.0, "HOLD"),
     "deadline": SafetyFlight((fault("controller_slow", 0.03, lasts_s=4.0),), 2.0, "HOLD"),
-    "process_dead": SafetyFlight((fault("process_dead", name="tracker"),), 3.6, "DONE"),
+    "process_dead": SafetyFlight((fault("process_dead", name="tracker"),), 3.6, "DONE", cause="marker_lost"),
     "process_errors": SafetyFlight((), 1.0, "HOLD", attack=_a_process_errs),
     # a plan that returns without its camera; the camera counts as silent after 3.5 s, the row waits for 5 s
     "payload_camera": SafetyFlight((fault("payload_silent"),), 9.5, "DONE", begins="payload"),
