@@ -208,6 +208,7 @@ class FcuStatus(Message):
     # What persons and programs have asked PX4 for (CURRENT_MODE); a failsafe changes `mode` and not this. None: not reported lately
     intended_mode: FcuMode | None = None
     intended_changes: int = 0  # of it, since the start
+    mode_s: float = float("nan")  # companion time at which the newest report of the mode arrived
 
     @property
     def gnss_used(self) -> bool:

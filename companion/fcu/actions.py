@@ -142,17 +142,37 @@ class Actions:
 
         parameters = (float(common.MAV_MODE_FLAG_CUSTOM_MODE_ENABLED), main, sub, 0, 0, 0, 0)
         self._commands.start(
-            common.MAV_CMD_DO_SET_MODE, parameters, answer, self.now_s, SECOND_ACK_S, self._until(before, requested)
+            common.MAV_CMD_DO_SET_MODE,
+            parameters,
+            answer,
+            self.now_s,
+            SECOND_ACK_S,
+            self._until(before, requested),
+            self._reported(before, requested),
         )
 
     def _mode_before(self, request: FcuCommand) -> FcuMode:
         """PX4's mode when the mission decided, which is some tenths of a second ago."""
         return self._status.mode if request.mode == FcuMode.UNKNOWN else request.mode
 
+    def _reported(self, before: FcuMode, requested: FcuMode) -> Callable[[float], bool]:
+        """Whether PX4 has reported its mode so recently, and whether another one is a person's; if not, it is asked."""
+
+        def reported(age_s: float) -> bool:
+            if self.now_s - self._status.mode_report_s > age_s:
+                self._request_heartbeat(self.now_s)
+                return False
+            known = self._status.mode == before or not self._status.awaits_intended(self.now_s)
+            return known or (age_s == math.inf and self._status.mode in self._ours(before, requested))
+
+        return reported
+
     def _until(self, before: FcuMode, requested: FcuMode) -> Callable[[], Outcome | None]:
         """The outcome of a request of a mode by PX4's reports."""
 
         def settled() -> Outcome | None:
+            if self._status.awaits_intended(self.now_s):
+                return None
             if self._status.mode == requested != before and self._status.intended(self.now_s) in (None, requested):
                 return Outcome(True, "the mode is reported")
             why = self._changed_by_others(before, requested)
@@ -166,13 +186,16 @@ class Actions:
         Not a person's: offboard, Hold at the end of PX4's own take-off, and the mode of a failsafe, in which PX4 says that
         it is meant to fly another.
         """
-        mode, recent_s = self._status.mode, self.now_s - RECENT_S
-        ours = {before, requested, FcuMode.OFFBOARD, *(m for m, at_s in self._requested_s.items() if at_s >= recent_s)}
-        if FcuMode.AUTO_TAKEOFF in ours:
-            ours.add(FcuMode.AUTO_LOITER)
-        if before == FcuMode.UNKNOWN or mode in ours or self._status.intended(self.now_s) in ours:
+        mode, ours = self._status.mode, self._ours(before, requested)
+        awaits = self._status.awaits_intended(self.now_s)
+        if before == FcuMode.UNKNOWN or mode in ours or awaits or self._status.intended(self.now_s) in ours:
             return ""
         return f"the mode was changed to {mode} meanwhile"
+
+    def _ours(self, before: FcuMode, requested: FcuMode) -> set[FcuMode]:
+        recent_s = self.now_s - RECENT_S
+        ours = {before, requested, FcuMode.OFFBOARD, *(m for m, at_s in self._requested_s.items() if at_s >= recent_s)}
+        return ours | {FcuMode.AUTO_LOITER} if FcuMode.AUTO_TAKEOFF in ours else ours
 
     def _arm(self, request: FcuCommand, arm: bool) -> None:
         def answer(outcome: Outcome) -> None:
@@ -186,10 +209,25 @@ class Actions:
         # the second parameter would force it in the air; it stays 0
         parameters = (1.0 if arm else 0.0, 0, 0, 0, 0, 0, 0)
 
-        def settled() -> Outcome | None:
-            return Outcome(True, "it is reported") if self._status.armed == arm else None
+        before = self._status.mode
+        mode_reported = self._reported(before, before)
 
-        self._commands.start(common.MAV_CMD_COMPONENT_ARM_DISARM, parameters, answer, self.now_s, settled=settled)
+        def settled() -> Outcome | None:
+            if self._status.armed == arm:
+                return Outcome(True, "it is reported")
+            why = self._changed_by_others(before, before) if arm else ""
+            return Outcome(False, why) if why else None
+
+        def reported(age_s: float) -> bool:
+            """PX4 has reported so recently whether it is armed; else it is asked."""
+            if recent := self.now_s - self._status.armed_report_s <= age_s:
+                return mode_reported(age_s)
+            self._request_heartbeat(self.now_s)
+            return recent
+
+        self._commands.start(
+            common.MAV_CMD_COMPONENT_ARM_DISARM, parameters, answer, self.now_s, settled=settled, reported=reported
+        )
 
     def _takeoff(self, request: FcuCommand) -> None:
         """MAV_CMD_NAV_TAKEOFF: PX4 expects the altitude over mean sea level; NaN: here, with the present heading."""
@@ -211,6 +249,7 @@ class Actions:
                 lambda outcome: self._answer_outcome(request, outcome),
                 self.now_s,
                 settled=self._until(before, requested),
+                reported=self._reported(before, requested),
             )
 
     def _recent_warning(self) -> str:

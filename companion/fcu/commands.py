@@ -13,6 +13,7 @@ A request is sent again only while it is still wanted. Half a second is enough f
 controller has reported since the request ends it (`review`), so that no retry undoes what a person has chosen.
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -23,6 +24,9 @@ from companion.fcu.modes import RESULT_TEXTS
 
 TRIES = 3
 RETRY_S = 0.5
+ASK_S = 0.1  # between two looks for a report
+REPORT_AGE_S = 0.25  # of the report by which a request is sent again
+UNREPORTED_S = 1.5  # without one, it is not
 PROGRESS_S = 5.0  # time-out after "in progress"
 
 
@@ -36,16 +40,24 @@ class Outcome(NamedTuple):
 
 Answer = Callable[[Outcome], None]
 Settled = Callable[[], Outcome | None]  # by reports of the flight controller; None: open
+Reported = Callable[[float], bool]  # of this age at most, and complete; else it asks for a report
 Parameters = tuple[float, float, float, float, float, float, float]
 
 
 class _Pending:
     def __init__(
-        self, parameters: Parameters, answer: Answer, skip: int, second_ack_s: float, settled: Settled
+        self,
+        parameters: Parameters,
+        answer: Answer,
+        skip: int,
+        second_ack_s: float,
+        settled: Settled,
+        reported: Reported,
     ) -> None:
         self.parameters = parameters
         self.answer = answer
-        self.settled = settled
+        self.settled, self.reported = settled, reported
+        self.waits_since_s: float | None = None  # for a report
         self.answered = False  # by a report; only its acks are still awaited, which belong to no newer request
         self.skip = skip  # acks that belong to the replaced command
         self.second_ack_s = second_ack_s
@@ -73,19 +85,21 @@ class Commands:
         now_s: float,
         second_ack_s: float = 0.0,
         settled: Settled = lambda: None,
+        reported: Reported = lambda age_s: True,
     ) -> None:
         """Send a MAV_CMD; `answer(outcome)` is called exactly once, from here or from any other method but `busy`.
 
         second_ack_s: how long a first "accepted" may still be followed by another ack [s].
         settled: the outcome by what has been reported since; asked by `review` and before each retry.
+        reported: whether that can be judged; the first request waits for a complete report, a retry for a recent one.
         """
         skip = 0
         if old := self._pending.pop(command, None):
             skip = old.skip + old.owed
             if not old.answered:
                 old.answer(Outcome(False, "replaced by a newer request"))
-        pending = self._pending[command] = _Pending(parameters, answer, skip, second_ack_s, settled)
-        self._transmit(command, pending, now_s)
+        pending = self._pending[command] = _Pending(parameters, answer, skip, second_ack_s, settled, reported)
+        self._transmit_when_reported(command, pending, now_s)
 
     def busy(self, command: int) -> bool:
         """True while a MAV_CMD waits for its ack."""
@@ -136,13 +150,11 @@ class Commands:
                 del self._pending[command]
                 accepted = common.MAV_RESULT_ACCEPTED
                 pending.answer(Outcome(True, RESULT_TEXTS[accepted], accepted))
-            elif pending.sent < TRIES:
-                pending.skip = 0
-                self.retries += 1
-                self._transmit(command, pending, now_s)
+            elif pending.sent < TRIES and not self._is_unreported(pending, now_s):
+                self._transmit_when_reported(command, pending, now_s)
             else:
                 del self._pending[command]
-                pending.answer(Outcome(False, f"no answer from the flight controller to {TRIES} requests"))
+                pending.answer(Outcome(False, f"no answer from the flight controller to {pending.sent} requests"))
 
     def cancel_all(self, reason: str) -> None:
         """Answer everything pending with a rejection."""
@@ -150,6 +162,22 @@ class Commands:
         for p in pending.values():
             if not p.answered:
                 p.answer(Outcome(False, reason))
+
+    @staticmethod
+    def _is_unreported(pending: _Pending, now_s: float) -> bool:
+        return pending.waits_since_s is not None and now_s - pending.waits_since_s > UNREPORTED_S
+
+    def _transmit_when_reported(self, command: int, pending: _Pending, now_s: float) -> None:
+        if not pending.reported(REPORT_AGE_S if pending.sent else math.inf):
+            pending.due_s = now_s + ASK_S
+            if pending.waits_since_s is None:
+                pending.waits_since_s = now_s
+            return
+        pending.waits_since_s = None
+        if pending.sent:
+            pending.skip = 0
+            self.retries += 1
+        self._transmit(command, pending, now_s)
 
     def _transmit(self, command: int, pending: _Pending, now_s: float) -> None:
         self._send(

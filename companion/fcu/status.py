@@ -119,7 +119,8 @@ class VehicleStatus:
         self._intended: FcuMode | None = None
         self._intended_s = _NEVER
         self._intended_changes = 0
-        self._mode_s = _NEVER  # when the mode changed last
+        self._intended_beside: FcuMode | None = None  # the mode of the CURRENT_MODE with `_intended`
+        self.mode_report_s = self.armed_report_s = _NEVER  # arrival of the newest report of each
         self._resets, self._resets_s = 0, _NEVER
         self._clips: tuple[tuple[int, ...], float] = (), _NEVER  # of each accelerometer, and their arrival
         self._clipping_hz = math.nan
@@ -153,14 +154,15 @@ class VehicleStatus:
         self.wrong = wrong
         armed = bool(m.base_mode & common.MAV_MODE_FLAG_SAFETY_ARMED)
         self.arming.take_heartbeat(armed, now_s - self._landed_s <= LANDED_AGE_S)
-        self._set_mode(self._reported_mode(m.custom_mode, now_s), now_s)
+        self.mode_report_s = self.armed_report_s = now_s
+        self.mode = self._reported_mode(m.custom_mode, now_s)
         return ""
 
     def accept_mode(self, mode: FcuMode, now_s: float) -> None:
         """PX4 has accepted this mode. Its reports name the former mode for a moment longer; see `MODE_SETTLES_S`."""
         if mode != self.mode:
             self._former_mode, self._former_until_s = self.mode, now_s + MODE_SETTLES_S
-        self._set_mode(mode, now_s)
+        self.mode = mode
 
     def mode_to_confirm(self, now_s: float) -> bool:
         """Whether a heartbeat must be requested, because a report of the former mode was left out; True once."""
@@ -178,21 +180,22 @@ class VehicleStatus:
         intended = mode_name(m.intended_custom_mode)
         self._intended_changes += intended != self._intended
         self._intended, self._intended_s = intended, now_s
+        self.mode_report_s = now_s
         mode = self._reported_mode(m.custom_mode, now_s)
         changed = mode != self.mode
         if not (self.armed and self.landed(now_s)):
-            self._set_mode(mode, now_s)
+            self.mode = mode
+        self._intended_beside = mode
         return changed
 
     def intended(self, now_s: float) -> FcuMode | None:
-        """The mode that PX4 was asked for, whichever its failsafe flies; None: not reported since the mode changed."""
-        known = self._mode_s <= self._intended_s >= now_s - INTENDED_AGE_S
+        """The mode that PX4 was asked for, whichever its failsafe flies; None: not reported with the present one."""
+        known = self._intended_beside == self.mode and now_s - self._intended_s <= INTENDED_AGE_S
         return self._intended if known else None
 
-    def _set_mode(self, mode: FcuMode, now_s: float) -> None:
-        if mode != self.mode:
-            self._mode_s = now_s
-        self.mode = mode
+    def awaits_intended(self, now_s: float) -> bool:
+        """PX4 reports what it was asked for, and has not with the present mode."""
+        return self._intended_beside != self.mode and now_s - self._intended_s <= INTENDED_AGE_S
 
     def _reported_mode(self, number: int, now_s: float) -> FcuMode:
         """The mode of a report; the accepted one, where the report was written before PX4 changed its mode."""
@@ -376,6 +379,7 @@ class VehicleStatus:
             position_ok=self.position_ok(now_s),
             intended_mode=self._intended if now_s - self._intended_s <= INTENDED_AGE_S else None,
             intended_changes=self._intended_changes,
+            mode_s=self.mode_report_s if math.isfinite(self.mode_report_s) else math.nan,
             clipping_hz=self._clipping_hz if now_s - self._clips[1] <= CLIPS_AGE_S else math.nan,
             range_m=self.range_m(now_s),
             **self._receiver(now_s),

@@ -193,7 +193,9 @@ def no_control_own_takeoff(mission: MissionContext, now_s: float) -> Found:
 
 
 def no_control_pilots_flight(mission: MissionContext, now_s: float) -> Found:
-    return mission.plan.start != "auto" and (_no_position(mission, now_s) or _no_control(mission, now_s))
+    return mission.plan.start != "auto" and (
+        _no_position(mission, now_s) or _battery_critical(mission) or _no_control(mission, now_s)
+    )
 
 
 def _no_position(mission: MissionContext, now_s: float) -> str:
@@ -202,6 +204,14 @@ def _no_position(mission: MissionContext, now_s: float) -> str:
         return ""  # from here on the safety table judges
     late = mission.flight.phase_time_s(now_s) > CONTROL_READY_TIMEOUT_S
     return mission.inputs.position_doubt(now_s) if late else mission.inputs.position_lost(now_s)
+
+
+def _battery_critical(mission: MissionContext) -> str:
+    """This stack would only land at once: the pilot keeps the aircraft."""
+    status, limit_v = mission.inputs.status, mission.vehicle.safety.battery_critical_v
+    if status is None or mission.commands.asked(CommandAction.OFFBOARD) or not 0 < status.battery_voltage_v < limit_v:
+        return ""
+    return f"battery critical ({status.battery_voltage_v:.1f} V, limit {limit_v:g})"
 
 
 def _no_control(mission: MissionContext, now_s: float) -> str:

@@ -495,9 +495,11 @@ class MissionInputs:
         return self.setpoints_age_s(now_s) > self._limits.setpoints_lost_s
 
     def outlived(self, now_s: float) -> bool:
-        """PX4 is in offboard although no setpoint of this stack has left for longer than its failsafe waits."""
-        age_s = self.latest.age_s(SentSetpoint, now_s)
-        return self.armed and self.mode == FcuMode.OFFBOARD and OUTLIVED_S < age_s < math.inf
+        """PX4 has reported offboard later after this stack's last setpoint than its failsafe waits."""
+        status, age_s = self.status, self.latest.age_s(SentSetpoint, now_s)
+        if status is None or not status.armed or status.mode != FcuMode.OFFBOARD or age_s == math.inf:
+            return False
+        return age_s - (now_s - status.mode_s) > OUTLIVED_S
 
     def silent(self, now_s: float) -> bool:
         """No setpoint has left for so long that PX4 leaves offboard by itself; a controller that paused sends again."""

@@ -58,15 +58,10 @@ def _enter_offboard(mission: MissionContext, now_s: float) -> None:
         mission.refer(WORLD, come_to_rest(state, mission.vehicle, now_s), now_s)
     sending = not inputs.setpoints_lost(now_s) and inputs.control(now_s) is not None
     if mission.flight.lasts(Timer.SENDING, sending, STREAM_BEFORE_OFFBOARD_S, now_s):
-        if mission.plan.start != "auto" and (inputs.position_doubt(now_s) or _battery_is_critical(mission)):
-            return  # the check of the start once more: the pilot keeps the aircraft, this stack would only land it
+        if mission.plan.start != "auto" and inputs.position_doubt(now_s):
+            return  # the check of the start once more: the pilot keeps an aircraft that may have lost its position
         inputs.expect_also(FcuMode.OFFBOARD)
         mission.request(CommandAction.OFFBOARD, now_s)
-
-
-def _battery_is_critical(mission: MissionContext) -> bool:
-    status = mission.inputs.status
-    return status is not None and 0 < status.battery_voltage_v < mission.vehicle.safety.battery_critical_v
 
 
 def _search(mission: MissionContext, now_s: float) -> None:

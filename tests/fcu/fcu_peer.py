@@ -58,6 +58,7 @@ class Peer:
         self.stream_due_s = {}
         self.grant_streams = True
         self.answer_timesync = True
+        self.answers_with_heartbeat = False  # at once; else the next is up to a second away
         self.silent = False
         self.armed, self.custom_mode = False, 3 << 16
         self.autopilot, self.type = PX4, HEXAROTOR
@@ -114,7 +115,8 @@ class Peer:
             if isinstance(result, list):
                 result = result.pop(0) if result else None
             if result is not None:
-                return self.deliver(self.ack(m.command, result))
+                beat = self.answers_with_heartbeat and m.command == common.MAV_CMD_REQUEST_MESSAGE and m.param1 == 0
+                return self.deliver(self.ack(m.command, result), *([self.heartbeat()] if beat else []))
         if m.get_type() == "PARAM_REQUEST_READ" and m.param_id in self.parameters:
             value = self.parameters[m.param_id]
             kind = params.REAL32 if isinstance(value, float) else params.INT32

@@ -9,6 +9,7 @@ from companion.fcu.modes import MODE_OF_ACTION, custom_mode, mode_name
 
 SET_MODE, ARM, TAKEOFF = common.MAV_CMD_DO_SET_MODE, common.MAV_CMD_COMPONENT_ARM_DISARM, common.MAV_CMD_NAV_TAKEOFF
 OFFBOARD, POSCTL, ALTCTL, LOITER = 6 << 16, 3 << 16, 2 << 16, 4 << 16 | 3 << 24
+LAND = 4 << 16 | 6 << 24
 ACTIONS = [CommandAction.HOLD, CommandAction.LAND, CommandAction.OFFBOARD]
 
 
@@ -62,18 +63,68 @@ def test_a_request_that_was_decided_before_a_takeover_is_refused(flying, action)
     assert flying.commands(SET_MODE) == []
 
 
+@pytest.mark.parametrize("heartbeat_first", [False, True])
 @pytest.mark.parametrize("action", ACTIONS[:2])
-@pytest.mark.parametrize("failsafe", [ALTCTL, LOITER, POSCTL])
-def test_a_failsafe_is_no_person(flying, action, failsafe):
+@pytest.mark.parametrize("failsafe", [ALTCTL, LOITER, POSCTL, LAND])
+def test_a_failsafe_is_no_person(flying, action, failsafe, heartbeat_first):
     """PX4 still says what it was asked for: the landing that it did not hear is requested again."""
     flying_in(flying, OFFBOARD)
+    flying.answers_with_heartbeat = True
     flying.results[SET_MODE] = [None, 0]
     change(flying, OFFBOARD, OFFBOARD)
     request(flying, action)
     flying.run(0.2)
+    if heartbeat_first:
+        change(flying, failsafe)
+        flying.run(0.1)
+        assert acks(flying) == []
     change(flying, failsafe, OFFBOARD)
     flying.run(1.0)
-    assert len(flying.commands(SET_MODE)) == 2
+    assert len(flying.commands(SET_MODE)) == 2 and [a.accepted for a in acks(flying)] == [True]
+
+
+@pytest.mark.parametrize("action", ACTIONS[:2])
+def test_a_request_beside_an_unexplained_mode_waits_for_the_explanation(flying, action):
+    """The heartbeat with the failsafe's mode came before CURRENT_MODE: a person or not is known half a second later."""
+    for intended, sent in ((OFFBOARD, 1), (POSCTL, 0)):
+        flying.custom_mode = OFFBOARD
+        flying.armed = True
+        flying.run(2.5)
+        change(flying, OFFBOARD, OFFBOARD)
+        before, answers = len(flying.commands(SET_MODE)), len(acks(flying))
+        change(flying, POSCTL)  # in the same bytes as the report before it
+        request(flying, action, mode=FcuMode.OFFBOARD)
+        flying.run(0.3)
+        assert len(flying.commands(SET_MODE)) == before and len(acks(flying)) == answers
+        change(flying, POSCTL, intended)
+        flying.run(0.3)
+        assert len(flying.commands(SET_MODE)) == before + sent and acks(flying)[-1].accepted == bool(sent)
+
+
+@pytest.mark.parametrize("phase_s", [0.0, 0.25, 0.5, 0.75])
+@pytest.mark.parametrize("action", ACTIONS)
+def test_no_retry_goes_by_an_old_report(flying, action, phase_s):
+    """PX4 reports its mode once a second; the pilot takes over 0.1 s after a request whose ack is lost."""
+    flying_in(flying, LOITER if action == CommandAction.OFFBOARD else OFFBOARD)
+    flying.run(phase_s)
+    flying.results[SET_MODE] = []
+    request(flying, action)
+    flying.run(0.1)
+    flying.custom_mode = POSCTL
+    flying.run(3.0)
+    assert len(flying.commands(SET_MODE)) == 1
+
+
+@pytest.mark.parametrize("phase_s", [0.0, 0.25, 0.5, 0.75])
+def test_arming_is_not_repeated_after_a_disarming_or_another_mode(flying, phase_s):
+    flying_in(flying, LOITER, armed=False)
+    flying.run(phase_s)
+    flying.results[ARM] = []
+    request(flying, CommandAction.ARM)
+    flying.run(0.1)
+    flying.custom_mode = POSCTL
+    flying.run(3.0)
+    assert len(flying.commands(ARM)) == 1 and not acks(flying)[-1].accepted
 
 
 def test_px4s_hold_at_the_end_of_its_take_off_is_no_person(flying):

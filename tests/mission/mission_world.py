@@ -408,6 +408,7 @@ class World:
             ground_station_age_s=0.4,
             intended_mode=self.intended or self.mode,
             intended_changes=self.intended_changes,
+            mode_s=self.now_s,
         )
 
     def _channels_us(self) -> tuple[int, ...]:

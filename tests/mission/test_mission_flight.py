@@ -793,6 +793,14 @@ def test_another_sender_that_no_echo_shows_is_held_by_the_mode_alone():
     assert world.asked("hold") == 1 and world.asked("land") == 0
 
 
+def test_a_mode_that_was_reported_before_px4s_failsafe_acts_says_nothing_of_another_sender():
+    """The report of the pilot's own mode is late: Hold would have been requested against him."""
+    world = stopped("OFFBOARD")
+    reported_s = world.now_s
+    world.edit[FcuStatus] = lambda m: msgspec.structs.replace(m, mode_s=reported_s)
+    assert world.run(3.0).asked("hold") == 0
+
+
 def test_a_hold_that_px4_did_not_hear_is_requested_until_it_does():
     """What reaches this stack may not reach PX4: after one Hold and one Land nothing was requested any more."""
     world = REACH["HOLD"]()
@@ -846,6 +854,7 @@ def test_an_aircraft_with_an_empty_battery_is_not_taken_over():
     world.edit[FcuStatus] = lambda m: msgspec.structs.replace(m, battery_voltage_v=12.0)
     world.run(12.0)
     assert world.phase == "PX4_HOLD" and world.asked("offboard") == world.asked("land") == 0
+    assert "battery critical (12.0 V, limit 13)" in world.status.cause
 
 
 def test_every_request_names_the_mode_by_which_it_was_decided():
