@@ -154,7 +154,10 @@ class Commands:
                 self._transmit_when_reported(command, pending, now_s)
             else:
                 del self._pending[command]
-                pending.answer(Outcome(False, f"no answer from the flight controller to {pending.sent} requests"))
+                why = f"no answer from the flight controller to {pending.sent} requests"
+                pending.answer(
+                    Outcome(False, why if pending.sent else "the flight controller reports no state to go by")
+                )
 
     def cancel_all(self, reason: str) -> None:
         """Answer everything pending with a rejection."""
