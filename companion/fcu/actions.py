@@ -159,7 +159,7 @@ class Actions:
         """Whether PX4 has reported its mode so recently, and whether another one is a person's; if not, it is asked."""
 
         def reported(age_s: float) -> bool:
-            if self.now_s - self._status.mode_report_s > age_s:
+            if self._status.mode_waits or self.now_s - self._status.mode_report_s > age_s:
                 self._request_heartbeat(self.now_s)
                 return False
             known = self._status.mode == before or not self._status.awaits_intended(self.now_s)
@@ -169,13 +169,17 @@ class Actions:
 
     def _until(self, before: FcuMode, requested: FcuMode) -> Callable[[], Outcome | None]:
         """The outcome of a request of a mode by PX4's reports."""
+        entered = False  # once: then the mode before is another's choice like any other
 
         def settled() -> Outcome | None:
-            if self._status.awaits_intended(self.now_s):
+            nonlocal entered
+            status = self._status
+            entered |= status.mode == requested != before
+            if status.mode_waits or status.awaits_intended(self.now_s):
                 return None
-            if self._status.mode == requested != before and self._status.intended(self.now_s) in (None, requested):
+            if status.mode == requested != before and status.intended(self.now_s) in (None, requested):
                 return Outcome(True, "the mode is reported")
-            why = self._changed_by_others(before, requested)
+            why = self._changed_by_others(requested if entered else before, requested)
             return Outcome(False, why) if why else None
 
         return settled
@@ -209,13 +213,17 @@ class Actions:
         # the second parameter would force it in the air; it stays 0
         parameters = (1.0 if arm else 0.0, 0, 0, 0, 0, 0, 0)
 
-        before = self._status.mode
+        before = self._mode_before(request)
         mode_reported = self._reported(before, before)
+        why = "" if arm else self._changed_by_others(before, before)
+        if why:
+            self.answer(request, False, why)
+            return
 
         def settled() -> Outcome | None:
             if self._status.armed == arm:
                 return Outcome(True, "it is reported")
-            why = self._changed_by_others(before, before) if arm else ""
+            why = self._changed_by_others(before, before)
             return Outcome(False, why) if why else None
 
         def reported(age_s: float) -> bool:

@@ -121,6 +121,7 @@ class VehicleStatus:
         self._intended_changes = 0
         self._intended_beside: FcuMode | None = None  # the mode of the CURRENT_MODE with `_intended`
         self.mode_report_s = self.armed_report_s = _NEVER  # arrival of the newest report of each
+        self.mode_waits = False  # CURRENT_MODE has named another mode, which counts with the next heartbeat
         self._resets, self._resets_s = 0, _NEVER
         self._clips: tuple[tuple[int, ...], float] = (), _NEVER  # of each accelerometer, and their arrival
         self._clipping_hz = math.nan
@@ -155,6 +156,7 @@ class VehicleStatus:
         armed = bool(m.base_mode & common.MAV_MODE_FLAG_SAFETY_ARMED)
         self.arming.take_heartbeat(armed, now_s - self._landed_s <= LANDED_AGE_S)
         self.mode_report_s = self.armed_report_s = now_s
+        self.mode_waits = False
         self.mode = self._reported_mode(m.custom_mode, now_s)
         return ""
 
@@ -180,12 +182,14 @@ class VehicleStatus:
         intended = mode_name(m.intended_custom_mode)
         self._intended_changes += intended != self._intended
         self._intended, self._intended_s = intended, now_s
-        self.mode_report_s = now_s
         mode = self._reported_mode(m.custom_mode, now_s)
         changed = mode != self.mode
         if not (self.armed and self.landed(now_s)):
             self.mode = mode
         self._intended_beside = mode
+        self.mode_waits = mode != self.mode
+        if not self.mode_waits:
+            self.mode_report_s = now_s
         return changed
 
     def intended(self, now_s: float) -> FcuMode | None:

@@ -1,6 +1,7 @@
 """No request of a mode, and no retry of one, undoes what a person has chosen meanwhile."""
 
 import pytest
+from fcu_peer import LANDED
 from pymavlink.dialects.v20 import common
 
 from companion.core.enums import CommandAction, FcuMode
@@ -183,6 +184,50 @@ def test_a_take_off_is_not_requested_again_after_another_mode(flying):
     change(flying, POSCTL)
     flying.run(2.0)
     assert len(flying.commands(TAKEOFF)) == 1 and not acks(flying)[0].accepted
+
+
+def on_the_ground(peer, mode=LOITER, armed=True):
+    peer.content[LANDED] = lambda boot_ms: common.MAVLink_extended_sys_state_message(0, 1)
+    return flying_in(peer, mode, armed)
+
+
+@pytest.mark.parametrize("heard", [False, True], ids=["decided before", "retry"])
+def test_a_mode_on_the_ground_that_waits_for_its_heartbeat_holds_the_take_off(flying, heard):
+    """CURRENT_MODE has named the pilot's mode; the heartbeat that makes it count is a round trip away."""
+    on_the_ground(flying)
+    flying.results[TAKEOFF] = []
+    if heard:
+        request(flying, CommandAction.TAKEOFF, height_m=3.0, mode=FcuMode.AUTO_LOITER)
+        flying.run(0.45)
+    flying.custom_mode = POSCTL
+    flying.heartbeat_due_s = flying.now_s + 0.6
+    flying.deliver_current_mode(POSCTL, POSCTL)
+    assert flying.node.status.mode == FcuMode.AUTO_LOITER
+    if not heard:
+        request(flying, CommandAction.TAKEOFF, height_m=3.0, mode=FcuMode.AUTO_LOITER)
+    flying.run(3.0)
+    assert len(flying.commands(TAKEOFF)) == int(heard) and not acks(flying)[-1].accepted
+
+
+def test_a_pilot_who_goes_back_to_the_mode_before_keeps_it(flying):
+    """Offboard was entered, its ack was lost, and the sticks took it back to Position at once."""
+    flying_in(flying, POSCTL)
+    flying.answers_with_heartbeat = True
+    flying.results[SET_MODE] = []
+    change(flying, POSCTL, POSCTL)
+    request(flying, CommandAction.OFFBOARD, mode=FcuMode.POSCTL)
+    flying.run(0.1)
+    change(flying, OFFBOARD)  # its CURRENT_MODE is lost
+    flying.run(0.1)
+    change(flying, POSCTL, POSCTL)
+    flying.run(3.0)
+    assert len(flying.commands(SET_MODE)) == 1 and not acks(flying)[-1].accepted
+
+
+def test_a_pilot_who_took_over_on_the_ground_is_not_disarmed(flying):
+    on_the_ground(flying, POSCTL)
+    request(flying, CommandAction.DISARM, mode=FcuMode.AUTO_LOITER)
+    assert flying.commands(ARM) == [] and "changed to POSCTL" in acks(flying)[-1].reason
 
 
 def test_no_answer_is_no_refusal(flying):
