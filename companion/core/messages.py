@@ -250,7 +250,7 @@ class FcuCommandAck(Message):
     accepted: bool
     reason: str
     temporary: bool = False  # refused for now: the same request may be accepted later
-    heard: bool = True  # False: the flight controller answered none of the requests
+    heard: bool = True  # False: it is not the flight controller that refused
 
 
 class SentSetpoint(Message):
