@@ -14,6 +14,7 @@ from pymavlink.dialects.v20 import common
 from companion.core.enums import CommandAction, FcuMode
 from companion.core.messages import FcuCommand, FcuCommandAck, Message
 from companion.fcu.commands import Commands, Outcome
+from companion.fcu.mode_decision import ModeDecisions
 from companion.fcu.modes import MODE_OF_ACTION, RESULT_TEXTS, custom_mode, mode_name
 from companion.fcu.status import VehicleStatus
 
@@ -21,7 +22,6 @@ TAKEOFF_HEIGHT_MAX_M = 120.0
 SECOND_ACK_S = 0.15  # PX4's commander answers some 10 ms after its receiver, at most one cycle of a slow link later
 WARNING_AGE_S = 2.0  # a warning of PX4 this young explains its refusal
 WARNING_WAIT_S = 0.3  # a refusal waits this long for PX4's warning: PX4 sends acks first in each of its cycles
-RECENT_S = 2.0  # a mode that was requested so recently is not another's
 BEGINNING = (CommandAction.ARM, CommandAction.TAKEOFF, CommandAction.OFFBOARD)
 NAN = math.nan
 
@@ -51,8 +51,8 @@ class Actions:
         self._request_heartbeat = request_heartbeat
         self._warning = (-math.inf, "")
         self._refusals: list[_Refusal] = []
+        self._modes = ModeDecisions(status, request_heartbeat, lambda: self.now_s)
         self._requested_mode = FcuMode.UNKNOWN  # the newest
-        self._requested_s: dict[FcuMode, float] = {}
         self.px4_sends_texts = False  # on this link, because it receives a ground station's heartbeat on it
         self.now_s = 0.0  # time of the message being handled; an outcome may come much later than its request
 
@@ -127,11 +127,12 @@ class Actions:
     def _change_mode(self, request: FcuCommand) -> None:
         main, sub = MODE_OF_ACTION[request.action]
         requested = mode_name(custom_mode(main, sub))
-        before = self._mode_before(request)
-        if why := self._changed_by_others(before, requested):
+        decision = self._modes.decide(request.mode, requested)
+        if why := decision.changed():
             self.answer(request, False, why)
             return
-        self._requested_mode, self._requested_s[requested] = requested, self.now_s
+        self._requested_mode = requested
+        self._modes.note_requested(requested)
 
         def answer(outcome: Outcome) -> None:
             # The heartbeat with the new mode may be a second away; until then the estimator would use setpoints that
@@ -147,59 +148,9 @@ class Actions:
             answer,
             self.now_s,
             SECOND_ACK_S,
-            self._until(before, requested),
-            self._reported(before, requested),
+            decision.settled,
+            decision.reported,
         )
-
-    def _mode_before(self, request: FcuCommand) -> FcuMode:
-        """PX4's mode when the mission decided, which is some tenths of a second ago."""
-        return self._status.mode if request.mode == FcuMode.UNKNOWN else request.mode
-
-    def _reported(self, before: FcuMode, requested: FcuMode) -> Callable[[float], bool]:
-        """Whether PX4 has reported its mode so recently, and whether another one is a person's; if not, it is asked."""
-
-        def reported(age_s: float) -> bool:
-            if self._status.mode_waits or self.now_s - self._status.mode_report_s > age_s:
-                self._request_heartbeat(self.now_s)
-                return False
-            known = self._status.mode == before or not self._status.awaits_intended(self.now_s)
-            return known or (age_s == math.inf and self._status.mode in self._ours(before, requested))
-
-        return reported
-
-    def _until(self, before: FcuMode, requested: FcuMode) -> Callable[[], Outcome | None]:
-        """The outcome of a request of a mode by PX4's reports."""
-        entered = False  # once: then the mode before is another's choice like any other
-
-        def settled() -> Outcome | None:
-            nonlocal entered
-            status = self._status
-            entered |= status.mode == requested != before
-            if status.mode_waits or status.awaits_intended(self.now_s):
-                return None
-            if status.mode == requested != before and status.intended(self.now_s) in (None, requested):
-                return Outcome(True, "the mode is reported")
-            why = self._changed_by_others(requested if entered else before, requested)
-            return Outcome(False, why) if why else None
-
-        return settled
-
-    def _changed_by_others(self, before: FcuMode, requested: FcuMode) -> str:
-        """Why a mode is not to be requested any more; "": PX4 has no other since `before` than one that was requested.
-
-        Not a person's: offboard, Hold at the end of PX4's own take-off, and the mode of a failsafe, in which PX4 says that
-        it is meant to fly another.
-        """
-        mode, ours = self._status.mode, self._ours(before, requested)
-        awaits = self._status.awaits_intended(self.now_s)
-        if before == FcuMode.UNKNOWN or mode in ours or awaits or self._status.intended(self.now_s) in ours:
-            return ""
-        return f"the mode was changed to {mode} meanwhile"
-
-    def _ours(self, before: FcuMode, requested: FcuMode) -> set[FcuMode]:
-        recent_s = self.now_s - RECENT_S
-        ours = {before, requested, FcuMode.OFFBOARD, *(m for m, at_s in self._requested_s.items() if at_s >= recent_s)}
-        return ours | {FcuMode.AUTO_LOITER} if FcuMode.AUTO_TAKEOFF in ours else ours
 
     def _arm(self, request: FcuCommand, arm: bool) -> None:
         def answer(outcome: Outcome) -> None:
@@ -213,23 +164,18 @@ class Actions:
         # the second parameter would force it in the air; it stays 0
         parameters = (1.0 if arm else 0.0, 0, 0, 0, 0, 0, 0)
 
-        before = self._mode_before(request)
-        mode_reported = self._reported(before, before)
-        why = "" if arm else self._changed_by_others(before, before)
-        if why:
+        decision = self._modes.decide(request.mode)
+        if not arm and (why := decision.changed()):
             self.answer(request, False, why)
             return
 
         def settled() -> Outcome | None:
-            if self._status.armed == arm:
-                return Outcome(True, "it is reported")
-            why = self._changed_by_others(before, before)
-            return Outcome(False, why) if why else None
+            return Outcome(True, "it is reported") if self._status.armed == arm else decision.settled()
 
         def reported(age_s: float) -> bool:
             """PX4 has reported so recently whether it is armed; else it is asked."""
             if recent := self.now_s - self._status.armed_report_s <= age_s:
-                return mode_reported(age_s)
+                return decision.reported(age_s)
             self._request_heartbeat(self.now_s)
             return recent
 
@@ -246,18 +192,18 @@ class Actions:
             self.answer(request, False, problem)
         else:
             parameters = (NAN, 0, 0, NAN, NAN, NAN, ground_m + climb_m)
-            before, requested = self._mode_before(request), FcuMode.AUTO_TAKEOFF
-            if why := self._changed_by_others(before, requested):
+            decision = self._modes.decide(request.mode, FcuMode.AUTO_TAKEOFF)
+            if why := decision.changed():
                 self.answer(request, False, why)
                 return
-            self._requested_s[requested] = self.now_s
+            self._modes.note_requested(FcuMode.AUTO_TAKEOFF)
             self._commands.start(
                 common.MAV_CMD_NAV_TAKEOFF,
                 parameters,
                 lambda outcome: self._answer_outcome(request, outcome),
                 self.now_s,
-                settled=self._until(before, requested),
-                reported=self._reported(before, requested),
+                settled=decision.settled,
+                reported=decision.reported,
             )
 
     def _recent_warning(self) -> str:
