@@ -19,7 +19,7 @@ CORES_NEEDED=4 # the units' CPUAffinity= names cores 2 and 3
 PROGRAM='companion acados_gen calibration sitl pyproject.toml requirements.lock'
 UNITS='companion.target companion-recorder.service companion-fcu.service companion-estimator.service
 companion-controller.service companion-tracker.service companion-camera.service companion-payload.service
-companion-mission.service'
+companion-mission.service resume-companion.service'
 
 usage() {
     cat <<'END'
@@ -221,7 +221,11 @@ make_configuration() {
 
 make_units() { # make_units FOLDER: of the version that the units belong to
     for unit in $UNITS; do
-        put 644 "$1/units/$unit" "$UNIT_DIR/$unit"
+        if [ -e "$1/units/$unit" ]; then
+            put 644 "$1/units/$unit" "$UNIT_DIR/$unit"
+        else # not yet in an earlier version
+            run rm -f "$UNIT_DIR/$unit"
+        fi
     done
     put 644 "$1/units/companion-.service.d/10-common.conf" "$UNIT_DIR/companion-.service.d/10-common.conf"
     few_cores=$UNIT_DIR/companion-.service.d/20-few-cores.conf

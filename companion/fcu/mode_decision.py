@@ -1,8 +1,8 @@
 """Whose mode the flight controller flies: whether what the mission decided by one mode still stands.
 
 Half a second lies between a request and its repetition after a lost ack, and some tenths between the mission's decision
-and the request. A person may take over meanwhile, and the mode is all that tells: each request names the mode by which it
-was decided, and a mode that neither that one nor a request of this stack explains is a person's choice.
+and the request. A person may take over meanwhile, which only the mode shows: each request names the mode by which it was
+decided, and a mode that neither that one nor a request of this stack explains is a person's choice.
 """
 
 import math

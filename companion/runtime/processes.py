@@ -58,10 +58,17 @@ class Context:
     log_max_days: float = 0.0
     scenario_file: Path | None = None  # of a simulated flight
     run: dict[str, Any] = field(default_factory=dict)  # how it is flown, see `companion.runtime.flight_record`
+    former_file: Path | None = (
+        None  # what former flights took, see `companion.runtime.former_flights`; None: as the run says
+    )
 
     @property
     def photographed(self) -> list[tuple[str, int, int]]:
         """Photographs of the inspection that former flights took: item, row, column."""
+        if self.former_file is not None and self.plan.inspection is not None:
+            from companion.runtime.former_flights import read
+
+            return read(self.former_file)
         return [(str(item), int(row), int(column)) for item, row, column in self.run.get("photographed", [])]
 
     @property
@@ -138,8 +145,12 @@ def _recorder_options(context: Context) -> NodeOptions:
     from companion.recording.retention import LogLimits, Retention, next_log_name
     from companion.recording.writer import LogWriter
     from companion.runtime.flight_record import flight_metadata
+    from companion.runtime.resume import run_with
 
-    metadata = flight_metadata(context.vehicle_file, context.mission_file, context.scenario_file, context.run)
+    run = context.run
+    with contextlib.suppress(ConfigError):  # a log is written in any case; the mission says what is wrong
+        run = run_with(run, context.photographed)
+    metadata = flight_metadata(context.vehicle_file, context.mission_file, context.scenario_file, run)
     log = context.log_file
     if not log.is_dir():
         name = free_name(log)
@@ -374,12 +385,13 @@ def main() -> int:
     parser.add_argument("--log-max-days", type=float, default=0.0, help="likewise; 0: no limit")
     parser.add_argument("--scenario", type=Path, default=None, help="of a simulated flight, for its log")
     parser.add_argument("--run", type=_run_facts, default={}, help="how it is flown, as JSON, for the log")
+    parser.add_argument("--former", type=Path, default=None, help="file of what former flights photographed")
     parser.add_argument("--pause-when-refused", type=float, default=0.0, help="seconds before a refused start ends")
     given = parser.parse_args()
     files = given.vehicle, given.mission, given.fcu, given.bus, given.log
     limits = given.log_max_mb, given.log_max_days
     try:
-        run(given.name, Context(*files, *limits, scenario_file=given.scenario, run=given.run))
+        run(given.name, Context(*files, *limits, given.scenario, given.run, given.former))
     except UserError as error:
         with contextlib.suppress(OSError):  # a full disk: the exit status says enough
             print(f"{given.name}: {plain(str(error))}", file=sys.stderr)

@@ -24,11 +24,15 @@ SURVEY_M = 0.5  # a second survey of one place differs by centimetres
 RUN_KEY = "photographed"  # in the run of a log: what the flights before had taken
 
 
+class NoFormerFlight(ConfigError):
+    """A folder holds no log of this plan."""
+
+
 def photographed(mission: Path, named: Sequence[Path]) -> list[Place]:
     """The photographs that former flights of a mission have taken, in order.
 
     named: logs; or folders, of which the logs of this plan count. Raises `ConfigError`, one line, for a log of another plan, a
-    file that is no log, and a folder without a log of this plan.
+    file that is no log; `NoFormerFlight` for a folder without a log of this plan.
     """
     found: set[Place] = set()
     for path in named:
@@ -43,7 +47,9 @@ def photographed(mission: Path, named: Sequence[Path]) -> list[Place]:
             except (ConfigError, LogError):
                 continue
         if not flights:
-            raise ConfigError(f"{path}: no log of a flight of {mission.name} with its present items, camera and site")
+            raise NoFormerFlight(
+                f"{path}: no log of a flight of {mission.name} with its present items, camera and site"
+            )
     return sorted(found)
 
 

@@ -111,12 +111,18 @@ def test_an_update_can_be_taken_back(root, tmp_path_factory):
         shutil.copy(ROOT / part, newer / part)
     unit = newer / "systemd/units/companion-mission.service"
     unit.write_text(unit.read_text() + "# newer\n")
+    added = newer / "systemd/units/added.service"  # by the newer version alone
+    added.write_text("[Unit]\n")
+    script = newer / "systemd/install.sh"
+    script.write_text(script.read_text().replace("UNITS='companion.target", "UNITS='added.service companion.target"))
     first = os.readlink(root / "opt/companion/current")
     install("--root", root, "--no-venv", source=newer / "systemd/install.sh")
     second = os.readlink(root / "opt/companion/current")
     installed = root / "etc/systemd/system/companion-mission.service"
     assert first != second and installed.read_bytes() == unit.read_bytes()
-    install("--root", root, "--rollback")
+    assert (installed.parent / "added.service").is_file()
+    install("--root", root, "--rollback", source=script)
+    assert not (installed.parent / "added.service").exists()
     assert os.readlink(root / "opt/companion/current") == first
     assert "# newer" not in installed.read_text()
     install("--root", root, "--rollback")  # forward again

@@ -1,6 +1,7 @@
 """The systemd units are valid, sandboxed, complete, and agree with the manager of `companion fly`."""
 
 import re
+import shlex
 import shutil
 import subprocess
 
@@ -14,6 +15,7 @@ EXPOSURE_MAX = 5.0  # of 10, as `systemd-analyze security` counts
 REAL_TIME = {"fcu", "estimator", "controller"}
 NEEDS_NETWORK = {"fcu", "payload"}  # the flight controller and a camera may be on Ethernet
 NAMES = sorted(row.name for row in PROCESSES)
+RESUME = "resume-companion.service"  # reads the former flights once, before the mission
 
 analyze = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 
@@ -25,11 +27,21 @@ def test_every_process_has_a_unit_and_every_unit_a_process():
 
 
 @analyze
-@pytest.mark.parametrize("name", ["companion.target", *(f"companion-{name}.service" for name in NAMES)])
+@pytest.mark.parametrize("name", ["companion.target", RESUME, *(f"companion-{name}.service" for name in NAMES)])
 def test_systemd_finds_nothing_wrong_with_a_unit(installed, name):
     command = ["systemd-analyze", "verify", f"--root={installed}", f"/etc/systemd/system/{name}"]
     found = subprocess.run(command, capture_output=True, text=True)
     assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
+
+
+def test_the_mission_waits_for_what_former_flights_took():
+    reads, mission, recorder = settings(UNITS / RESUME), unit("mission"), unit("recorder")
+    assert reads["Service.Type"] == ["oneshot"] and reads["Service.RemainAfterExit"] == ["yes"]  # not at each restart
+    assert reads["Unit.PartOf"] == ["companion.target"]
+    assert mission["Unit.Wants"] == mission["Unit.After"] == recorder["Unit.After"] == [RESUME]
+    written = shlex.split(reads["Service.ExecStart"][0])[-1]
+    assert shlex.split(mission["Service.ExecStart"][0])[-2:] == ["--former", written]
+    assert written == f"/run/{reads['Service.RuntimeDirectory'][0]}/former.json"
 
 
 @analyze
@@ -47,12 +59,12 @@ def test_systemd_finds_an_error(installed, tmp_path):
 
 
 @analyze
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [RESUME, *(f"companion-{name}.service" for name in NAMES)])
 def test_a_process_is_sandboxed(installed, name):
-    command = ["systemd-analyze", "security", "--offline=true", f"--root={installed}", f"companion-{name}.service"]
+    command = ["systemd-analyze", "security", "--offline=true", f"--root={installed}", name]
     found = subprocess.run(command, capture_output=True, text=True)
     exposure = float(re.search(r"Overall exposure level for \S+: ([\d.]+)", found.stdout)[1])
-    print(f"companion-{name}.service: exposure {exposure}")
+    print(f"{name}: exposure {exposure}")
     assert exposure < EXPOSURE_MAX
 
 

@@ -13,6 +13,7 @@ from companion.core.errors import UserError
 from companion.core.messages import CaptureRequest
 from companion.mission.inspection_files import load_inspection
 from companion.recording.writer import LogWriter
+from companion.runtime import former_flights, processes
 from companion.runtime.flight_record import flight_metadata
 from companion.runtime.resume import photographed
 from sitl.flight_files import files_of
@@ -168,3 +169,72 @@ def test_the_files_of_a_flight_hold_all_that_its_inspection_names(tmp_path):
     assert second.camera == first.camera and second.battery == first.battery
     assert second.plan.stations[0].p_W == first.plan.stations[0].p_W
     assert str(tmp_path) in again.plan.inspection.camera
+
+
+def powered_on(monkeypatch, folder, resume, mission=MISSION):
+    """What the unit says that reads the logs at power-on, and its file."""
+    words = ["former_flights", "--mission", str(mission), "--resume", str(resume), "--out", str(folder / "former.json")]
+    monkeypatch.setattr("sys.argv", words)
+    assert former_flights.main() == 0
+    return folder / "former.json"
+
+
+def context(folder, former, mission=MISSION):
+    return processes.Context(VEHICLE, mission, "tcp:[::1]:1", folder, folder, former_file=former)
+
+
+def test_the_units_go_on_after_power_on_and_the_next_log_knows_it(tmp_path, monkeypatch, capsys):
+    flights = tmp_path / "flights"
+    flights.mkdir()
+    flown(flights / "2026-11-25.mcap", ["taken", "lost", "taken"])
+    former = powered_on(monkeypatch, tmp_path, flights)
+    assert capsys.readouterr().out == "2 photographs of two_piers_inspection.toml taken by former flights\n"
+    aircraft = context(flights, former)
+    assert processes._mission_options(aircraft).photographed == (("deck", 0, 1), ("deck", 0, 3))
+    writer = processes._recorder_options(aircraft).log_writer
+    writer.close()
+    assert photographed(MISSION, [writer.path]) == [("deck", 0, 1), ("deck", 0, 3)]
+
+
+def test_the_first_battery_and_a_mission_without_inspection_begin_at_the_beginning(tmp_path, monkeypatch):
+    hover = REPOSITORY / "config/missions/bridge_hover.toml"
+    for resume, mission in (("", MISSION), (tmp_path, MISSION), (tmp_path, hover)):
+        former = powered_on(monkeypatch, tmp_path, resume, mission)
+        assert context(tmp_path, former, mission).photographed == []
+    assert context(tmp_path, tmp_path / "absent.json", hover).photographed == []
+
+
+UNKNOWN = {  # what COMPANION_RESUME names, by a name; what the mission refuses to start with
+    "absent": "COMPANION_RESUME=.*absent: no such log or folder",
+    "other.mcap": "a log of another plan: its mission has no .inspection.",
+    "text.mcap": "text.mcap: not",
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_the_mission_does_not_begin_again_when_it_is_not_known_what_was_taken(tmp_path, monkeypatch, name):
+    flown(tmp_path / "other.mcap", ["taken"], REPOSITORY / "config/missions/bridge_hover.toml")
+    (tmp_path / "text.mcap").write_text("no log")
+    former = powered_on(monkeypatch, tmp_path, tmp_path / name)
+    aircraft = context(tmp_path, former)
+    with pytest.raises(ConfigError, match=UNKNOWN[name]) as error:
+        processes._mission_options(aircraft)
+    assert "\n" not in str(error.value)
+    processes._recorder_options(aircraft).log_writer.close()  # a log is written in any case
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{", b'{"photographed": [["deck", "x", 1]]}', b"[]"])
+def test_a_missing_or_broken_file_of_former_flights_is_one_line(tmp_path, content):
+    former = tmp_path / "former.json"
+    if content is not None:
+        former.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"former.json: the former flights are not known \(.+\): see") as error:
+        context(tmp_path, former).photographed  # noqa: B018
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_that_cannot_be_written_is_said(tmp_path, monkeypatch, capsys):
+    words = ["x", "--mission", str(MISSION), "--resume", "", "--out", str(tmp_path / "absent/former.json")]
+    monkeypatch.setattr("sys.argv", words)
+    assert former_flights.main() == 1
+    assert capsys.readouterr().err == f"{tmp_path}/absent/former.json: No such file or directory\n"
