@@ -241,6 +241,7 @@ class FcuCommand(Message):
     text: str = ""  # for "text": STATUSTEXT to the ground station
     severity: int = 6
     mode: FcuMode = FcuMode.UNKNOWN  # of PX4 when this was decided: no other mode is left for this request
+    intended_mode: FcuMode | None = None  # likewise what PX4 was asked for; None: not reported
 
 
 class FcuCommandAck(Message):

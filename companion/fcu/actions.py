@@ -14,7 +14,7 @@ from pymavlink.dialects.v20 import common
 from companion.core.enums import CommandAction, FcuMode
 from companion.core.messages import FcuCommand, FcuCommandAck, Message
 from companion.fcu.commands import Commands, Outcome
-from companion.fcu.mode_decision import ModeDecisions
+from companion.fcu.mode_decision import ModeDecision, ModeDecisions
 from companion.fcu.modes import MODE_OF_ACTION, RESULT_TEXTS, custom_mode, mode_name
 from companion.fcu.status import VehicleStatus
 
@@ -34,6 +34,36 @@ class _Refusal(NamedTuple):
     reason: str
     fallback: str  # appended when PX4 sends no warning
     temporary: bool
+
+
+class _ArmingWatch:
+    """Watches a request to arm or to disarm, which stands by the mode in which it was decided."""
+
+    def __init__(
+        self,
+        decision: ModeDecision,
+        status: VehicleStatus,
+        arm: bool,
+        clock: Callable[[], float],
+        request_heartbeat: Callable[[float], None],
+    ) -> None:
+        self._decision, self._status, self._arm = decision, status, arm
+        self._clock, self._request_heartbeat = clock, request_heartbeat
+
+    def settled(self) -> Outcome | None:
+        if self._status.armed == self._arm:
+            return Outcome(True, "it is reported")
+        return self._decision.settled()
+
+    def reported(self, age_s: float) -> bool:
+        now_s = self._clock()
+        if now_s - self._status.armed_report_s <= age_s:
+            return self._decision.reported(age_s)
+        self._request_heartbeat(now_s)
+        return False
+
+    def sent(self) -> None:
+        pass
 
 
 class Actions:
@@ -127,30 +157,20 @@ class Actions:
     def _change_mode(self, request: FcuCommand) -> None:
         main, sub = MODE_OF_ACTION[request.action]
         requested = mode_name(custom_mode(main, sub))
-        decision = self._modes.decide(request.mode, requested)
+        begins = request.action in BEGINNING
+        decision = self._modes.decide(request.mode, request.intended_mode, requested, begins)
         if why := decision.changed():
             self.answer(request, False, why)
             return
         self._requested_mode = requested
-        self._modes.note_requested(requested)
 
         def answer(outcome: Outcome) -> None:
-            # The heartbeat with the new mode may be a second away; until then the estimator would use setpoints that
-            # the autopilot no longer follows.
             if outcome.accepted:
-                self._status.accept_mode(requested, self.now_s)
+                decision.accept()
             self._answer_outcome(request, outcome)
 
         parameters = (float(common.MAV_MODE_FLAG_CUSTOM_MODE_ENABLED), main, sub, 0, 0, 0, 0)
-        self._commands.start(
-            common.MAV_CMD_DO_SET_MODE,
-            parameters,
-            answer,
-            self.now_s,
-            SECOND_ACK_S,
-            decision.settled,
-            decision.reported,
-        )
+        self._commands.start(common.MAV_CMD_DO_SET_MODE, parameters, answer, self.now_s, SECOND_ACK_S, decision)
 
     def _arm(self, request: FcuCommand, arm: bool) -> None:
         def answer(outcome: Outcome) -> None:
@@ -164,24 +184,12 @@ class Actions:
         # the second parameter would force it in the air; it stays 0
         parameters = (1.0 if arm else 0.0, 0, 0, 0, 0, 0, 0)
 
-        decision = self._modes.decide(request.mode)
-        if not arm and (why := decision.changed()):
+        decision = self._modes.decide(request.mode, request.intended_mode)
+        if why := decision.changed():
             self.answer(request, False, why)
             return
-
-        def settled() -> Outcome | None:
-            return Outcome(True, "it is reported") if self._status.armed == arm else decision.settled()
-
-        def reported(age_s: float) -> bool:
-            """PX4 has reported so recently whether it is armed; else it is asked."""
-            if recent := self.now_s - self._status.armed_report_s <= age_s:
-                return decision.reported(age_s)
-            self._request_heartbeat(self.now_s)
-            return recent
-
-        self._commands.start(
-            common.MAV_CMD_COMPONENT_ARM_DISARM, parameters, answer, self.now_s, settled=settled, reported=reported
-        )
+        watch = _ArmingWatch(decision, self._status, arm, lambda: self.now_s, self._request_heartbeat)
+        self._commands.start(common.MAV_CMD_COMPONENT_ARM_DISARM, parameters, answer, self.now_s, watch=watch)
 
     def _takeoff(self, request: FcuCommand) -> None:
         """MAV_CMD_NAV_TAKEOFF: PX4 expects the altitude over mean sea level; NaN: here, with the present heading."""
@@ -192,18 +200,16 @@ class Actions:
             self.answer(request, False, problem)
         else:
             parameters = (NAN, 0, 0, NAN, NAN, NAN, ground_m + climb_m)
-            decision = self._modes.decide(request.mode, FcuMode.AUTO_TAKEOFF)
+            decision = self._modes.decide(request.mode, request.intended_mode, FcuMode.AUTO_TAKEOFF, begins=True)
             if why := decision.changed():
                 self.answer(request, False, why)
                 return
-            self._modes.note_requested(FcuMode.AUTO_TAKEOFF)
             self._commands.start(
                 common.MAV_CMD_NAV_TAKEOFF,
                 parameters,
                 lambda outcome: self._answer_outcome(request, outcome),
                 self.now_s,
-                settled=decision.settled,
-                reported=decision.reported,
+                watch=decision,
             )
 
     def _recent_warning(self) -> str:

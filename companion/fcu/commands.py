@@ -15,7 +15,7 @@ controller has reported since the request ends it (`review`), so that no retry u
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from pymavlink.dialects.v20 import common
 
@@ -39,24 +39,40 @@ class Outcome(NamedTuple):
 
 
 Answer = Callable[[Outcome], None]
-Settled = Callable[[], Outcome | None]  # by reports of the flight controller; None: open
-Reported = Callable[[float], bool]  # of this age at most, and complete; else it asks for a report
 Parameters = tuple[float, float, float, float, float, float, float]
 
 
+class Watch(Protocol):
+    """What the flight controller's reports say about a request."""
+
+    def settled(self) -> Outcome | None:
+        """Its outcome by the newest reports; None: open. A negative one ends the request before it is sent (again)."""
+
+    def reported(self, age_s: float) -> bool:
+        """Whether that can be judged, by reports of this age at most; where not, it asks for one."""
+
+    def sent(self) -> None:
+        """The request has left, once more."""
+
+
+class _Unwatched:
+    """A request that no report ends and every moment permits."""
+
+    def settled(self) -> Outcome | None:
+        return None
+
+    def reported(self, age_s: float) -> bool:
+        return True
+
+    def sent(self) -> None:
+        pass
+
+
 class _Pending:
-    def __init__(
-        self,
-        parameters: Parameters,
-        answer: Answer,
-        skip: int,
-        second_ack_s: float,
-        settled: Settled,
-        reported: Reported,
-    ) -> None:
+    def __init__(self, parameters: Parameters, answer: Answer, skip: int, second_ack_s: float, watch: Watch) -> None:
         self.parameters = parameters
         self.answer = answer
-        self.settled, self.reported = settled, reported
+        self.watch = watch
         self.waits_since_s: float | None = None  # for a report
         self.answered = False  # by a report; only its acks are still awaited, which belong to no newer request
         self.skip = skip  # acks that belong to the replaced command
@@ -84,21 +100,19 @@ class Commands:
         answer: Answer,
         now_s: float,
         second_ack_s: float = 0.0,
-        settled: Settled = lambda: None,
-        reported: Reported = lambda age_s: True,
+        watch: Watch | None = None,
     ) -> None:
         """Send a MAV_CMD; `answer(outcome)` is called exactly once, from here or from any other method but `busy`.
 
         second_ack_s: how long a first "accepted" may still be followed by another ack [s].
-        settled: the outcome by what has been reported since; asked by `review` and before each retry.
-        reported: whether that can be judged; the first request waits for a complete report, a retry for a recent one.
+        watch: judges by reports; the first request waits for a complete one, a retry for a recent one.
         """
         skip = 0
         if old := self._pending.pop(command, None):
             skip = old.skip + old.owed
             if not old.answered:
                 old.answer(Outcome(False, "replaced by a newer request"))
-        pending = self._pending[command] = _Pending(parameters, answer, skip, second_ack_s, settled, reported)
+        pending = self._pending[command] = _Pending(parameters, answer, skip, second_ack_s, watch or _Unwatched())
         self._transmit_when_reported(command, pending, now_s)
 
     def busy(self, command: int) -> bool:
@@ -107,9 +121,15 @@ class Commands:
         return pending is not None and not pending.answered
 
     def review(self) -> None:
-        """End what the newest report has settled; it is not sent again."""
+        """End what the newest report has settled; it is not sent again.
+
+        A report that speaks against a request may have been written before the request arrived, whose ack is then on its
+        way: what was sent stays open until its retry is due.
+        """
         for pending in list(self._pending.values()):
-            if not pending.answered and (outcome := pending.settled()):
+            if pending.answered or not (outcome := pending.watch.settled()):
+                continue
+            if outcome.accepted or not pending.sent:
                 pending.answered = True
                 pending.answer(outcome)
 
@@ -120,6 +140,8 @@ class Commands:
             return
         if pending.skip > 0:
             pending.skip -= 1
+            return
+        if not pending.sent:  # it waits for a report: the ack is that of an earlier one
             return
         pending.owed -= 1
         if pending.received:
@@ -150,6 +172,9 @@ class Commands:
                 del self._pending[command]
                 accepted = common.MAV_RESULT_ACCEPTED
                 pending.answer(Outcome(True, RESULT_TEXTS[accepted], accepted))
+            elif outcome := pending.watch.settled():
+                del self._pending[command]
+                pending.answer(outcome)
             elif pending.sent < TRIES and not self._is_unreported(pending, now_s):
                 self._transmit_when_reported(command, pending, now_s)
             else:
@@ -171,7 +196,7 @@ class Commands:
         return pending.waits_since_s is not None and now_s - pending.waits_since_s > UNREPORTED_S
 
     def _transmit_when_reported(self, command: int, pending: _Pending, now_s: float) -> None:
-        if not pending.reported(REPORT_AGE_S if pending.sent else math.inf):
+        if not pending.watch.reported(REPORT_AGE_S if pending.sent else math.inf):
             pending.due_s = now_s + ASK_S
             if pending.waits_since_s is None:
                 pending.waits_since_s = now_s
@@ -189,5 +214,6 @@ class Commands:
             )
         )
         pending.sent += 1
+        pending.watch.sent()
         pending.owed += 2 if command in self._answered_twice else 1
         pending.due_s = now_s + RETRY_S

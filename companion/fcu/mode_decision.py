@@ -2,7 +2,8 @@
 
 Half a second lies between a request and its repetition after a lost ack, and some tenths between the mission's decision
 and the request. A person may take over meanwhile, which only the mode shows: each request names the mode by which it was
-decided, and a mode that neither that one nor a request of this stack explains is a person's choice.
+decided, and a mode that neither that one nor a request of this stack explains is a person's choice. PX4 reports what it was
+asked for beside the mode that flies (CURRENT_MODE); where they differ a failsafe flies, and what it was asked for counts.
 """
 
 import math
@@ -10,9 +11,11 @@ from collections.abc import Callable
 
 from companion.core.enums import FcuMode
 from companion.fcu.commands import Outcome
+from companion.fcu.modes import FAILSAFE_MODES
 from companion.fcu.status import VehicleStatus
 
 RECENT_S = 2.0  # a mode that was requested so recently is not another's
+INTENTION_AGE_S = 0.75  # beside a failsafe: PX4 sends CURRENT_MODE on change, and every half second
 
 
 class ModeDecisions:
@@ -24,10 +27,20 @@ class ModeDecisions:
         self.status, self.request_heartbeat, self.clock = status, request_heartbeat, clock
         self._requested_s: dict[FcuMode, float] = {}
 
-    def decide(self, before: FcuMode, requested: FcuMode | None = None) -> "ModeDecision":
-        """A decision by the mode `before` (`FcuMode.UNKNOWN`: by that of now); requested: the mode that it is to lead to."""
-        before = self.status.mode if before == FcuMode.UNKNOWN else before
-        return ModeDecision(self, before, before if requested is None else requested)
+    def decide(
+        self, before: FcuMode, meant: FcuMode | None, requested: FcuMode | None = None, begins: bool = False
+    ) -> "ModeDecision":
+        """A decision by the mode `before` (`FcuMode.UNKNOWN`: by that of now) and what it was asked for (None: not reported).
+
+        requested: the mode that it is to lead to. begins: it begins a flight or takes one over, which no failsafe excuses.
+        """
+        status = self.status
+        before = status.mode if before == FcuMode.UNKNOWN else before
+        if before not in FAILSAFE_MODES:
+            meant = before  # what is reported beside it may be older than the mode
+        elif meant is None and status.mode == before:
+            meant = status.intended(self.clock())
+        return ModeDecision(self, before, before if meant is None else meant, requested or before, begins)
 
     def note_requested(self, mode: FcuMode) -> None:
         self._requested_s[mode] = self.clock()
@@ -37,36 +50,45 @@ class ModeDecisions:
 
 
 class ModeDecision:
-    """One decision of the mission: the mode by which it was taken, and the requested one (the same when none is)."""
+    """One decision of the mission; a `companion.fcu.commands.Watch` of its request.
 
-    def __init__(self, decisions: ModeDecisions, before: FcuMode, requested: FcuMode) -> None:
+    before: the mode by which it was taken. meant: what the flight controller was asked for then. requested: the mode that
+    it is to lead to, `before` for none.
+    """
+
+    def __init__(
+        self, decisions: ModeDecisions, before: FcuMode, meant: FcuMode, requested: FcuMode, begins: bool
+    ) -> None:
         self._decisions, self._status = decisions, decisions.status
-        self._before, self._requested = before, requested
-        self._entered = False  # once: then the mode before is another's choice like any other
+        self._before, self._meant, self._requested, self._begins = before, meant, requested, begins
+        self._entered = False  # perhaps, by a heartbeat alone: then the mode before is another's choice like any other
 
     def changed(self) -> str:
-        """Why it no longer stands; "": the flight controller has had no other mode since than one that was requested.
+        """Why it no longer stands; "": the flight controller has been asked for no other mode since than one of this stack.
 
-        Not a person's: offboard, Hold at the end of PX4's own take-off, and the mode of a failsafe, in which PX4 says that
-        it is meant to fly another.
+        Not a person's: offboard, and Hold at the end of PX4's own take-off.
         """
-        status, now_s, before = self._status, self._decisions.clock(), self._before
-        if before == FcuMode.UNKNOWN or status.awaits_intended(now_s):
+        status, now_s = self._status, self._decisions.clock()
+        if self._before == FcuMode.UNKNOWN or status.awaits_intended(now_s):
             return ""
-        ours = self._ours(self._requested if self._entered else before)
-        if status.mode in ours or status.intended(now_s) in ours:
+        intended = status.intended(now_s)
+        if self._begins and intended not in (None, status.mode, self._requested):
+            return f"the flight controller flies {status.mode} in place of {intended}"
+        chosen = status.mode if intended is None else intended
+        if chosen in self._ours(self._requested if self._entered else self._meant):
             return ""
-        return f"the mode was changed to {status.mode} meanwhile"
+        return f"the mode was changed to {chosen} meanwhile"
 
     def settled(self) -> Outcome | None:
         """The outcome of a request for the mode by the flight controller's reports; None: still open."""
-        status, requested, now_s = self._status, self._requested, self._decisions.clock()
-        entered = status.mode == requested != self._before
-        self._entered |= entered
+        status, now_s = self._status, self._decisions.clock()
+        mode, meant = status.named(now_s)
+        if mode == self._requested != self._before and meant in (None, mode):
+            if meant == mode or not status.awaits_intended(now_s):
+                return Outcome(True, "the mode is reported")
+            self._entered = True
         if status.mode_waits or status.awaits_intended(now_s):
             return None
-        if entered and status.intended(now_s) in (None, requested):
-            return Outcome(True, "the mode is reported")
         why = self.changed()
         return Outcome(False, why) if why else None
 
@@ -76,12 +98,29 @@ class ModeDecision:
         An age of infinity is that of a first request, which need not wait for what a mode of this stack's own is meant for.
         """
         status, now_s = self._status, self._decisions.clock()
-        if status.mode_waits or now_s - status.mode_report_s > age_s:
+        if status.mode_waits or status.mode_doubted or now_s - status.mode_report_s > age_s:
             self._decisions.request_heartbeat(now_s)
             return False
+        if status.intended(now_s) not in (None, status.mode) and status.intended_age_s(now_s) > max(
+            age_s, INTENTION_AGE_S
+        ):
+            return False
         known = status.mode == self._before or not status.awaits_intended(now_s)
-        return known or (age_s == math.inf and status.mode in self._ours(self._before))
+        return known or (age_s == math.inf and status.mode in self._ours(self._meant))
 
-    def _ours(self, before: FcuMode) -> set[FcuMode]:
-        ours = {before, self._requested, FcuMode.OFFBOARD} | self._decisions.recent()
+    def sent(self) -> None:
+        """The request left: from now on its mode is this stack's."""
+        self._decisions.note_requested(self._requested)
+
+    def accept(self) -> None:
+        """The flight controller has accepted the mode: it counts at once, unless another one has been reported since.
+
+        The heartbeat with the new mode may be a second away; until then the estimator would use setpoints that the flight
+        controller no longer follows.
+        """
+        if self._status.mode in (self._before, self._requested):
+            self._status.accept_mode(self._requested, self._decisions.clock())
+
+    def _ours(self, meant: FcuMode) -> set[FcuMode]:
+        ours = {meant, self._requested, FcuMode.OFFBOARD} | self._decisions.recent()
         return ours | {FcuMode.AUTO_LOITER} if FcuMode.AUTO_TAKEOFF in ours else ours

@@ -48,6 +48,20 @@ MODE_OF_ACTION = {
     CommandAction.LAND: (MAIN_AUTO, 6),
 }
 
+# the modes that PX4's failsafe may fly in place of the one that it was asked for
+FAILSAFE_MODES = frozenset(
+    (
+        FcuMode.AUTO_LOITER,
+        FcuMode.AUTO_RTL,
+        FcuMode.AUTO_LAND,
+        FcuMode.POSCTL,
+        FcuMode.ALTCTL,
+        FcuMode.STABILIZED,
+        FcuMode.MANUAL,
+        FcuMode.TERMINATION,
+    )
+)
+
 # the vehicles that can follow this stack's setpoints of attitude and thrust
 MULTIROTOR_TYPES = frozenset(
     (

@@ -93,6 +93,7 @@ class VehicleStatus:
         self._former_mode: FcuMode | None = None  # before the newest mode that PX4 accepted from this stack
         self._former_until_s = _NEVER
         self._confirm_mode = False  # a report of the former mode was left out: ask again when it counts
+        self.mode_doubted = False  # likewise, and no report has counted since
         self.arming = ArmedState()
         self.wrong = ""  # why the stack cannot fly this vehicle, "" when it can
         self._other_beats = 0  # heartbeats of something that is no PX4 multirotor, in a row
@@ -155,7 +156,7 @@ class VehicleStatus:
         self.wrong = wrong
         armed = bool(m.base_mode & common.MAV_MODE_FLAG_SAFETY_ARMED)
         self.arming.take_heartbeat(armed, now_s - self._landed_s <= LANDED_AGE_S)
-        self.mode_report_s = self.armed_report_s = now_s
+        self.armed_report_s = now_s
         self.mode_waits = False
         self.mode = self._reported_mode(m.custom_mode, now_s)
         return ""
@@ -188,9 +189,17 @@ class VehicleStatus:
             self.mode = mode
         self._intended_beside = mode
         self.mode_waits = mode != self.mode
-        if not self.mode_waits:
-            self.mode_report_s = now_s
         return changed
+
+    def named(self, now_s: float) -> tuple[FcuMode, FcuMode | None]:
+        """The mode of the newest report, also where it waits for its heartbeat, and what PX4 was asked for beside it."""
+        if self.mode_waits and self._intended_beside is not None:
+            return self._intended_beside, self._intended
+        return self.mode, self.intended(now_s)
+
+    def intended_age_s(self, now_s: float) -> float:
+        """Age of the newest report of what PX4 was asked for [s]; inf: none."""
+        return now_s - self._intended_s
 
     def intended(self, now_s: float) -> FcuMode | None:
         """The mode that PX4 was asked for, whichever its failsafe flies; None: not reported with the present one."""
@@ -205,9 +214,10 @@ class VehicleStatus:
         """The mode of a report; the accepted one, where the report was written before PX4 changed its mode."""
         mode = self._known_mode(number)
         if mode == self._former_mode and now_s < self._former_until_s:
-            self._confirm_mode = True
+            self._confirm_mode = self.mode_doubted = True
             return self.mode
-        self._former_mode = None
+        self._former_mode, self.mode_doubted = None, False
+        self.mode_report_s = now_s
         return mode
 
     def _known_mode(self, number: int) -> FcuMode:

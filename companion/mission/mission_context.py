@@ -63,7 +63,7 @@ class MissionContext:
 
     def request(self, action: CommandAction, now_s: float, height_m: float = 0.0) -> None:
         """Queue a command for the flight controller in `outbox`."""
-        self.outbox.append(self.commands.ask(action, now_s, self.inputs.mode, height_m))
+        self.outbox.append(self.commands.ask(action, now_s, self.inputs.status, height_m))
 
     def report(self, text: str, severity: int, now_s: float) -> None:
         """Send a line to the ground station."""

@@ -2,8 +2,10 @@
 
 from typing import NamedTuple
 
-from companion.core.enums import CommandAction, FcuMode
-from companion.core.messages import FcuCommand, FcuCommandAck, Photo, PhotoRequest
+import msgspec
+
+from companion.core.enums import CommandAction
+from companion.core.messages import FcuCommand, FcuCommandAck, FcuStatus, Photo, PhotoRequest
 
 ANSWER_TIMEOUT_S = 6.0  # no answer counts as refused; longer than the FCU package repeats or waits for one in progress
 PHOTO_TIMEOUT_S = 2.0  # then a photograph that did not come is requested again
@@ -24,12 +26,15 @@ class CommandRequests:
         self._asked: dict[CommandAction, _Asked] = {}
         self._answers: dict[int, FcuCommandAck] = {}
 
-    def ask(self, action: CommandAction, now_s: float, mode: FcuMode, height_m: float = 0.0) -> FcuCommand:
-        """A command whose answer will be kept. mode: of PX4, by which the mission decided."""
+    def ask(self, action: CommandAction, now_s: float, status: FcuStatus | None, height_m: float = 0.0) -> FcuCommand:
+        """A command whose answer will be kept. status: by which the mission decided."""
         if action in self._asked:
             self._answers.pop(self._asked[action].id, None)
         self._asked[action] = _Asked(self._next_id, now_s)
-        return self._command(action, now_s, height_m=height_m, mode=mode)
+        command = self._command(action, now_s, height_m=height_m)
+        if status is None:
+            return command
+        return msgspec.structs.replace(command, mode=status.mode, intended_mode=status.intended_mode)
 
     def text(self, text: str, severity: int, now_s: float) -> FcuCommand:
         """A line to the ground station; its answer is not kept."""
@@ -82,10 +87,9 @@ class CommandRequests:
         height_m: float = 0.0,
         text: str = "",
         severity: int = INFORMATION,
-        mode: FcuMode = FcuMode.UNKNOWN,
     ) -> FcuCommand:
         command = FcuCommand(
-            stamp_s=now_s, id=self._next_id, action=action, height_m=height_m, text=text, severity=severity, mode=mode
+            stamp_s=now_s, id=self._next_id, action=action, height_m=height_m, text=text, severity=severity
         )
         self._next_id += 1
         return command

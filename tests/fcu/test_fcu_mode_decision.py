@@ -1,0 +1,232 @@
+"""What the mission decided by one mode, against what PX4 flies and was asked for when it is sent, answered or repeated."""
+
+import pytest
+from fcu_peer import LANDED
+from pymavlink.dialects.v20 import common
+from test_fcu_person_first import (
+    ALTCTL,
+    ARM,
+    LAND,
+    LOITER,
+    OFFBOARD,
+    POSCTL,
+    SET_MODE,
+    TAKEOFF,
+    acks,
+    change,
+    flying_in,
+    on_the_ground,
+    request,
+)
+
+from companion.core.enums import CommandAction, FcuMode
+from companion.fcu.modes import mode_name
+
+RETURN, TAKE_OFF_MODE = 4 << 16 | 5 << 24, 4 << 16 | 2 << 24
+
+
+def in_the_air(peer, number, intended=None):
+    """In a mode, heartbeats on request; PX4 reports what it was asked for."""
+    peer.content[LANDED] = lambda boot_ms: common.MAVLink_extended_sys_state_message(0, 2)
+    peer.answers_with_heartbeat = True
+    flying_in(peer, number)
+    peer.deliver_current_mode(number, number if intended is None else intended)
+    return peer
+
+
+def requested_modes(peer):
+    return [mode_name(int(m.param2) << 16 | int(m.param3) << 24) for _, m in peer.commands(SET_MODE)]
+
+
+def test_arming_is_not_requested_in_a_mode_that_the_pilot_has_chosen_since(flying):
+    flying_in(flying, LOITER, armed=False)
+    change(flying, POSCTL, POSCTL)
+    request(flying, CommandAction.ARM, mode=FcuMode.AUTO_LOITER)
+    assert flying.commands(ARM) == [] and "changed to POSCTL" in acks(flying)[-1].reason
+
+
+@pytest.mark.parametrize(
+    ("action", "failsafe"),
+    [
+        (CommandAction.LAND, LOITER),
+        (CommandAction.RETURN, LOITER),
+        (CommandAction.HOLD, POSCTL),
+        (CommandAction.LAND, POSCTL),
+    ],
+)
+@pytest.mark.parametrize("chosen", ["the same", "another"])
+def test_a_pilots_choice_counts_while_a_failsafe_flies(flying, action, failsafe, chosen):
+    """He chooses the mode that the failsafe flies, or one that it does not let him have; CURRENT_MODE says so."""
+    in_the_air(flying, failsafe, OFFBOARD)
+    flying.results[SET_MODE] = [None, 0]
+    request(flying, action, mode=mode_name(failsafe), intended_mode=FcuMode.OFFBOARD)
+    flying.run(0.1)
+    for _ in range(3):
+        change(flying, failsafe, failsafe if chosen == "the same" else ALTCTL)
+        flying.run(0.3)
+    flying.run(1.0)
+    assert len(flying.commands(SET_MODE)) == 1 and not acks(flying)[-1].accepted
+
+
+def test_a_pilots_choice_of_the_failsafes_mode_counts_before_the_first_request(flying):
+    in_the_air(flying, LOITER, OFFBOARD)
+    flying.deliver_current_mode(LOITER, LOITER)
+    request(flying, CommandAction.LAND, mode=FcuMode.AUTO_LOITER, intended_mode=FcuMode.OFFBOARD)
+    assert flying.commands(SET_MODE) == [] and "changed to AUTO_LOITER" in acks(flying)[-1].reason
+
+
+def test_a_pilot_who_takes_offboard_back_is_not_explained_by_the_mode_before_it(flying):
+    """What PX4 was asked for is reported half a second later than the mode: beside offboard it still names Position."""
+    in_the_air(flying, OFFBOARD, POSCTL)
+    request(flying, CommandAction.HOLD, mode=FcuMode.OFFBOARD, intended_mode=FcuMode.POSCTL)
+    flying.results[SET_MODE] = [None]
+    sent = len(flying.commands(SET_MODE))
+    change(flying, POSCTL, POSCTL)
+    request(flying, CommandAction.LAND, mode=FcuMode.OFFBOARD, intended_mode=FcuMode.POSCTL)
+    flying.run(2.0)
+    assert len(flying.commands(SET_MODE)) == sent and not acks(flying)[-1].accepted
+
+
+def test_no_retry_goes_by_an_old_report_of_what_the_failsafe_replaces(flying):
+    """Both acks and the CURRENT_MODE of a pilot are lost; the heartbeat says the same mode in either case."""
+    in_the_air(flying, OFFBOARD)
+    change(flying, POSCTL, OFFBOARD)
+    flying.run(0.3)
+    flying.results[SET_MODE] = [None, 0]
+    request(flying, CommandAction.LAND, mode=FcuMode.OFFBOARD)
+    flying.run(1.5)
+    assert len(flying.commands(SET_MODE)) == 1
+    flying.deliver_current_mode(POSCTL, OFFBOARD)
+    flying.run(0.5)
+    assert len(flying.commands(SET_MODE)) == 2
+
+
+@pytest.mark.parametrize("failsafe", [LAND, RETURN])
+@pytest.mark.parametrize("retry", [False, True])
+def test_offboard_is_not_requested_out_of_a_failsafe(flying, failsafe, retry):
+    """PX4 takes a mode request for a person's wish to end its failsafe."""
+    in_the_air(flying, POSCTL)
+    flying.results[SET_MODE] = [None, 0]
+    if retry:
+        request(flying, CommandAction.OFFBOARD, mode=FcuMode.POSCTL)
+        flying.run(0.2)
+    change(flying, failsafe, POSCTL)
+    if not retry:
+        request(flying, CommandAction.OFFBOARD, mode=FcuMode.POSCTL)
+    flying.run(0.25)
+    flying.deliver_current_mode(failsafe, POSCTL)
+    flying.run(1.0)
+    assert len(flying.commands(SET_MODE)) == int(retry)
+    assert f"flies {mode_name(failsafe)} in place of POSCTL" in acks(flying)[-1].reason
+
+
+def test_offboard_is_requested_again_out_of_the_failsafe_that_replaces_it(flying):
+    in_the_air(flying, LOITER, OFFBOARD)
+    request(flying, CommandAction.OFFBOARD, mode=FcuMode.AUTO_LOITER, intended_mode=FcuMode.OFFBOARD)
+    assert requested_modes(flying) == [FcuMode.OFFBOARD]
+
+
+def test_a_report_from_before_a_request_arrived_does_not_refuse_it(flying):
+    in_the_air(flying, OFFBOARD)
+    flying.results[SET_MODE] = []
+    request(flying, CommandAction.HOLD, mode=FcuMode.OFFBOARD)
+    flying.run(0.02)
+    change(flying, POSCTL, POSCTL)
+    flying.run(0.03)
+    for _ in range(2):
+        flying.deliver(flying.ack(SET_MODE, common.MAV_RESULT_ACCEPTED))
+    change(flying, LOITER, LOITER)
+    flying.run(1.0)
+    assert [a.accepted for a in acks(flying)] == [True] and len(flying.commands(SET_MODE)) == 1
+
+
+@pytest.mark.parametrize("after", [ALTCTL, LOITER])
+def test_a_failsafe_that_flies_the_requested_mode_has_not_granted_the_request(flying, after):
+    """PX4 reports its Descend as Land."""
+    in_the_air(flying, LOITER)
+    flying.results[SET_MODE] = [None, 0]
+    request(flying, CommandAction.LAND, mode=FcuMode.AUTO_LOITER)
+    for number in (LAND, after):
+        flying.run(0.15)
+        change(flying, number, LOITER)
+    flying.run(1.0)
+    assert len(flying.commands(SET_MODE)) == 2 and [a.accepted for a in acks(flying)] == [True]
+
+
+def test_a_late_ack_answers_no_request_that_still_waits_for_a_report(flying):
+    in_the_air(flying, OFFBOARD)
+    flying.results[SET_MODE] = [None]
+    request(flying, CommandAction.HOLD, mode=FcuMode.OFFBOARD)
+    flying.run(0.02)
+    flying.deliver(flying.ack(SET_MODE, common.MAV_RESULT_ACCEPTED))
+    flying.run(0.4)
+    flying.deliver_current_mode(LOITER, LOITER)
+    change(flying, POSCTL)  # by the failsafe; its CURRENT_MODE comes later
+    flying.results[SET_MODE] = common.MAV_RESULT_ACCEPTED
+    request(flying, CommandAction.LAND, mode=FcuMode.AUTO_LOITER)
+    flying.run(0.01)
+    flying.deliver(flying.ack(SET_MODE, common.MAV_RESULT_ACCEPTED))  # the second one of the Hold
+    flying.run(0.05)
+    flying.deliver_current_mode(POSCTL, LOITER)
+    flying.run(1.0)
+    assert requested_modes(flying) == [FcuMode.AUTO_LOITER, FcuMode.AUTO_LAND]
+
+
+def test_an_acceptance_does_not_hide_a_pilot_who_was_reported_before_it(flying):
+    in_the_air(flying, OFFBOARD)
+    flying.results[SET_MODE] = [None]
+    request(flying, CommandAction.HOLD, mode=FcuMode.OFFBOARD)
+    flying.run(0.03)
+    flying.deliver(flying.ack(SET_MODE, common.MAV_RESULT_ACCEPTED))
+    flying.run(0.03)
+    change(flying, POSCTL)
+    flying.deliver(flying.ack(SET_MODE, common.MAV_RESULT_ACCEPTED))
+    flying.run(0.05)
+    flying.deliver_current_mode(POSCTL, POSCTL)
+    assert flying.node.status.mode == FcuMode.POSCTL
+    flying.run(0.03)
+    request(flying, CommandAction.LAND, mode=FcuMode.AUTO_LOITER)
+    flying.run(1.0)
+    assert requested_modes(flying) == [FcuMode.AUTO_LOITER]
+
+
+def test_a_report_that_may_be_older_than_an_acceptance_holds_the_next_request(flying):
+    """A pilot is back in the mode before within 0.3 s of an accepted offboard, whose own report was never seen."""
+    in_the_air(flying, POSCTL)
+    request(flying, CommandAction.OFFBOARD, mode=FcuMode.POSCTL)
+    flying.deliver(flying.ack(SET_MODE, common.MAV_RESULT_ACCEPTED))
+    flying.run(0.1)
+    change(flying, POSCTL, POSCTL)
+    flying.run(0.1)
+    request(flying, CommandAction.LAND, mode=FcuMode.OFFBOARD)
+    flying.run(1.0)
+    assert requested_modes(flying) == [FcuMode.OFFBOARD] and not acks(flying)[-1].accepted
+
+
+def test_a_take_off_that_only_current_mode_has_shown_is_not_requested_again(flying):
+    """On the ground a mode waits for its heartbeat, which is lost; the pilot's Hold looks like the mode before."""
+    on_the_ground(flying)
+    flying.results[TAKEOFF] = [None, 0]
+    flying.heartbeat_due_s = flying.now_s + 0.9
+    flying.deliver_current_mode(LOITER, LOITER)
+    request(flying, CommandAction.TAKEOFF, height_m=3.0, mode=FcuMode.AUTO_LOITER)
+    flying.run(0.05)
+    flying.deliver_current_mode(TAKE_OFF_MODE, TAKE_OFF_MODE)
+    flying.run(0.25)
+    flying.deliver_current_mode(LOITER, LOITER)
+    flying.run(2.0)
+    assert len(flying.commands(TAKEOFF)) == 1 and [a.accepted for a in acks(flying)] == [True]
+
+
+def test_a_hold_that_a_late_try_has_brought_is_this_stacks_own(flying):
+    in_the_air(flying, OFFBOARD)
+    flying.results[SET_MODE] = []
+    request(flying, CommandAction.HOLD, mode=FcuMode.OFFBOARD)
+    for _ in range(5):
+        flying.run(0.4)
+        flying.deliver_current_mode(OFFBOARD, OFFBOARD)
+    assert len(flying.commands(SET_MODE)) == 3 and flying.now_s - flying.commands(SET_MODE)[0][0] > 1.9
+    flying.run(0.15)
+    change(flying, LOITER, LOITER)
+    request(flying, CommandAction.LAND, mode=FcuMode.OFFBOARD)
+    assert requested_modes(flying)[-1] == FcuMode.AUTO_LAND
