@@ -207,6 +207,7 @@ class FcuStatus(Message):
     position_ok: bool | None = None  # PX4 has a horizontal position, by its own checks (SYS_STATUS); None: not reported
     # What persons and programs have asked PX4 for (CURRENT_MODE); a failsafe changes `mode` and not this. None: not reported lately
     intended_mode: FcuMode | None = None
+    intended_known: bool = False  # it was reported beside `mode`; else it may be older
     intended_changes: int = 0  # of it, since the start
     mode_s: float = float("nan")  # companion time at which the newest report of the mode arrived
 

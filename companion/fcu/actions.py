@@ -23,6 +23,7 @@ SECOND_ACK_S = 0.15  # PX4's commander answers some 10 ms after its receiver, at
 WARNING_AGE_S = 2.0  # a warning of PX4 this young explains its refusal
 WARNING_WAIT_S = 0.3  # a refusal waits this long for PX4's warning: PX4 sends acks first in each of its cycles
 BEGINNING = (CommandAction.ARM, CommandAction.TAKEOFF, CommandAction.OFFBOARD)
+ENDING = (CommandAction.DISARM, CommandAction.HOLD, CommandAction.LAND, CommandAction.RETURN)
 NAN = math.nan
 
 
@@ -83,6 +84,7 @@ class Actions:
         self._refusals: list[_Refusal] = []
         self._modes = ModeDecisions(status, request_heartbeat, lambda: self.now_s)
         self._requested_mode = FcuMode.UNKNOWN  # the newest
+        self._arming = False  # the newest request to arm or to disarm is one to arm
         self.px4_sends_texts = False  # on this link, because it receives a ground station's heartbeat on it
         self.now_s = 0.0  # time of the message being handled; an outcome may come much later than its request
 
@@ -108,6 +110,8 @@ class Actions:
         against: why no flight may begin, "" when one may.
         """
         action = request.action
+        if action in ENDING:
+            self._end_what_begins(f"ended by {action}")
         if action in BEGINNING and against:
             self.answer(request, False, against)
         elif action in MODE_OF_ACTION:
@@ -118,6 +122,12 @@ class Actions:
             self._takeoff(request)
         else:
             self.answer(request, False, f"unknown action {str(action)!r}")
+
+    def _end_what_begins(self, reason: str) -> None:
+        """A take-off or an arming whose ack was lost is not requested again after a request that ends the flight."""
+        self._commands.withdraw(common.MAV_CMD_NAV_TAKEOFF, reason)
+        if self._arming:
+            self._commands.withdraw(common.MAV_CMD_COMPONENT_ARM_DISARM, reason)
 
     def answer(
         self, request: FcuCommand, accepted: bool, reason: str, temporary: bool = False, heard: bool = False
@@ -188,6 +198,7 @@ class Actions:
         if why := decision.changed():
             self.answer(request, False, why)
             return
+        self._arming = arm
         watch = _ArmingWatch(decision, self._status, arm, lambda: self.now_s, self._request_heartbeat)
         self._commands.start(common.MAV_CMD_COMPONENT_ARM_DISARM, parameters, answer, self.now_s, watch=watch)
 

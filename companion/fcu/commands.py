@@ -120,6 +120,13 @@ class Commands:
         pending = self._pending.get(command)
         return pending is not None and not pending.answered
 
+    def withdraw(self, command: int, reason: str) -> None:
+        """End a pending command: it is not sent again."""
+        pending = self._pending.get(command)
+        if pending is not None and not pending.answered:
+            pending.answered = True
+            pending.answer(Outcome(False, reason))
+
     def review(self) -> None:
         """End what the newest report has settled; it is not sent again.
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from companion.core.enums import FcuMode
 from companion.fcu.commands import Outcome
-from companion.fcu.modes import FAILSAFE_MODES
+from companion.fcu.modes import STICK_MODES
 from companion.fcu.status import VehicleStatus
 
 RECENT_S = 2.0  # a mode that was requested so recently is not another's
@@ -32,13 +32,12 @@ class ModeDecisions:
     ) -> "ModeDecision":
         """A decision by the mode `before` (`FcuMode.UNKNOWN`: by that of now) and what it was asked for (None: not reported).
 
-        requested: the mode that it is to lead to. begins: it begins a flight or takes one over, which no failsafe excuses.
+        requested: the mode that it is to lead to. begins: it begins a flight or takes one over, which is not done out of
+        PX4's Hold, Return or Land as a failsafe. Altitude in place of Position is how a pilot flies without satellites.
         """
         status = self.status
         before = status.mode if before == FcuMode.UNKNOWN else before
-        if before not in FAILSAFE_MODES:
-            meant = before  # what is reported beside it may be older than the mode
-        elif meant is None and status.mode == before:
+        if meant is None and status.mode == before:
             meant = status.intended(self.clock())
         return ModeDecision(self, before, before if meant is None else meant, requested or before, begins)
 
@@ -72,10 +71,11 @@ class ModeDecision:
         if self._before == FcuMode.UNKNOWN or status.awaits_intended(now_s):
             return ""
         intended = status.intended(now_s)
-        if self._begins and intended not in (None, status.mode, self._requested):
+        failsafe = intended not in (None, status.mode, self._requested)
+        if self._begins and failsafe and not {status.mode, intended} <= STICK_MODES:
             return f"the flight controller flies {status.mode} in place of {intended}"
         chosen = status.mode if intended is None else intended
-        if chosen in self._ours(self._requested if self._entered else self._meant):
+        if chosen in self._ours():
             return ""
         return f"the mode was changed to {chosen} meanwhile"
 
@@ -87,6 +87,8 @@ class ModeDecision:
             if meant == mode or not status.awaits_intended(now_s):
                 return Outcome(True, "the mode is reported")
             self._entered = True
+        elif mode == self._requested:
+            self._entered = False  # a failsafe flies it
         if status.mode_waits or status.awaits_intended(now_s):
             return None
         why = self.changed()
@@ -106,7 +108,7 @@ class ModeDecision:
         ):
             return False
         known = status.mode == self._before or not status.awaits_intended(now_s)
-        return known or (age_s == math.inf and status.mode in self._ours(self._meant))
+        return known or (age_s == math.inf and status.mode in self._ours())
 
     def sent(self) -> None:
         """The request left: from now on its mode is this stack's."""
@@ -121,6 +123,11 @@ class ModeDecision:
         if self._status.mode in (self._before, self._requested):
             self._status.accept_mode(self._requested, self._decisions.clock())
 
-    def _ours(self, meant: FcuMode) -> set[FcuMode]:
-        ours = {meant, self._requested, FcuMode.OFFBOARD} | self._decisions.recent()
-        return ours | {FcuMode.AUTO_LOITER} if FcuMode.AUTO_TAKEOFF in ours else ours
+    def _ours(self) -> set[FcuMode]:
+        """The modes that are no person's choice since the decision."""
+        if self._entered:
+            return {self._requested, FcuMode.OFFBOARD}
+        ours = {self._meant, FcuMode.OFFBOARD} | self._decisions.recent()
+        if FcuMode.AUTO_TAKEOFF in ours and self._requested != FcuMode.AUTO_TAKEOFF:
+            ours.add(FcuMode.AUTO_LOITER)  # the end of PX4's take-off
+        return ours | {self._requested}

@@ -48,19 +48,8 @@ MODE_OF_ACTION = {
     CommandAction.LAND: (MAIN_AUTO, 6),
 }
 
-# the modes that PX4's failsafe may fly in place of the one that it was asked for
-FAILSAFE_MODES = frozenset(
-    (
-        FcuMode.AUTO_LOITER,
-        FcuMode.AUTO_RTL,
-        FcuMode.AUTO_LAND,
-        FcuMode.POSCTL,
-        FcuMode.ALTCTL,
-        FcuMode.STABILIZED,
-        FcuMode.MANUAL,
-        FcuMode.TERMINATION,
-    )
-)
+# of a pilot; PX4 flies the next simpler one where the chosen one needs a position or a height that it does not have
+STICK_MODES = frozenset((FcuMode.POSCTL, FcuMode.ALTCTL, FcuMode.STABILIZED))
 
 # the vehicles that can follow this stack's setpoints of attitude and thrust
 MULTIROTOR_TYPES = frozenset(

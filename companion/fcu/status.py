@@ -187,7 +187,7 @@ class VehicleStatus:
         changed = mode != self.mode
         if not (self.armed and self.landed(now_s)):
             self.mode = mode
-        self._intended_beside = mode
+        self._intended_beside = mode_name(m.custom_mode)
         self.mode_waits = mode != self.mode
         return changed
 
@@ -392,6 +392,7 @@ class VehicleStatus:
             cells_v=battery.cells_v,
             position_ok=self.position_ok(now_s),
             intended_mode=self._intended if now_s - self._intended_s <= INTENDED_AGE_S else None,
+            intended_known=self.intended(now_s) is not None,
             intended_changes=self._intended_changes,
             mode_s=self.mode_report_s if math.isfinite(self.mode_report_s) else math.nan,
             clipping_hz=self._clipping_hz if now_s - self._clips[1] <= CLIPS_AGE_S else math.nan,

@@ -34,7 +34,8 @@ class CommandRequests:
         command = self._command(action, now_s, height_m=height_m)
         if status is None:
             return command
-        return msgspec.structs.replace(command, mode=status.mode, intended_mode=status.intended_mode)
+        meant = status.intended_mode if status.intended_known else None
+        return msgspec.structs.replace(command, mode=status.mode, intended_mode=meant)
 
     def text(self, text: str, severity: int, now_s: float) -> FcuCommand:
         """A line to the ground station; its answer is not kept."""

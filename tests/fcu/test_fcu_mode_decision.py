@@ -20,9 +20,10 @@ from test_fcu_person_first import (
 )
 
 from companion.core.enums import CommandAction, FcuMode
-from companion.fcu.modes import mode_name
+from companion.fcu.modes import MODE_OF_ACTION, custom_mode, mode_name
+from companion.mission.requests import CommandRequests
 
-RETURN, TAKE_OFF_MODE = 4 << 16 | 5 << 24, 4 << 16 | 2 << 24
+RETURN, TAKE_OFF_MODE, STABILIZED = 4 << 16 | 5 << 24, 4 << 16 | 2 << 24, 7 << 16
 
 
 def in_the_air(peer, number, intended=None):
@@ -76,15 +77,31 @@ def test_a_pilots_choice_of_the_failsafes_mode_counts_before_the_first_request(f
 
 
 def test_a_pilot_who_takes_offboard_back_is_not_explained_by_the_mode_before_it(flying):
-    """What PX4 was asked for is reported half a second later than the mode: beside offboard it still names Position."""
-    in_the_air(flying, OFFBOARD, POSCTL)
-    request(flying, CommandAction.HOLD, mode=FcuMode.OFFBOARD, intended_mode=FcuMode.POSCTL)
-    flying.results[SET_MODE] = [None]
+    """What PX4 was asked for is reported up to half a second later than the mode: it still names Position."""
+    in_the_air(flying, POSCTL)
+    change(flying, OFFBOARD)
+    status = flying.node.status.message(flying.now_s, connected=True)
+    assert (status.mode, status.intended_mode, status.intended_known) == (FcuMode.OFFBOARD, FcuMode.POSCTL, False)
+    flying.results[SET_MODE] = [None, 0]
+    request(flying, CommandAction.LAND, mode=FcuMode.OFFBOARD)
     sent = len(flying.commands(SET_MODE))
     change(flying, POSCTL, POSCTL)
-    request(flying, CommandAction.LAND, mode=FcuMode.OFFBOARD, intended_mode=FcuMode.POSCTL)
     flying.run(2.0)
     assert len(flying.commands(SET_MODE)) == sent and not acks(flying)[-1].accepted
+
+
+def test_a_request_is_not_refused_by_the_mode_in_which_it_was_decided(flying):
+    """The pilot's Position came by a heartbeat, before its CURRENT_MODE; the mission decided between the two."""
+    in_the_air(flying, LOITER)
+    change(flying, POSCTL)
+    status = flying.node.status.message(flying.now_s, connected=True)
+    asked = CommandRequests().ask(CommandAction.OFFBOARD, flying.now_s, status)
+    assert (asked.mode, asked.intended_mode) == (FcuMode.POSCTL, None)
+    flying.deliver_current_mode(POSCTL, POSCTL)
+    status = flying.node.status.message(flying.now_s, connected=True)
+    assert CommandRequests().ask(CommandAction.OFFBOARD, flying.now_s, status).intended_mode == FcuMode.POSCTL
+    flying.publish(asked)
+    assert requested_modes(flying) == [FcuMode.OFFBOARD]
 
 
 def test_no_retry_goes_by_an_old_report_of_what_the_failsafe_replaces(flying):
@@ -120,6 +137,14 @@ def test_offboard_is_not_requested_out_of_a_failsafe(flying, failsafe, retry):
     assert f"flies {mode_name(failsafe)} in place of POSCTL" in acks(flying)[-1].reason
 
 
+@pytest.mark.parametrize("flown, chosen", [(ALTCTL, POSCTL), (STABILIZED, ALTCTL)])
+def test_offboard_is_requested_in_the_simpler_mode_that_a_pilot_gets_without_satellites(flying, flown, chosen):
+    """PX4 flies Altitude for a pilot who takes over by the sticks without a position, and goes on naming Position."""
+    in_the_air(flying, flown, chosen)
+    request(flying, CommandAction.OFFBOARD, mode=mode_name(flown), intended_mode=mode_name(chosen))
+    assert requested_modes(flying) == [FcuMode.OFFBOARD]
+
+
 def test_offboard_is_requested_again_out_of_the_failsafe_that_replaces_it(flying):
     in_the_air(flying, LOITER, OFFBOARD)
     request(flying, CommandAction.OFFBOARD, mode=FcuMode.AUTO_LOITER, intended_mode=FcuMode.OFFBOARD)
@@ -140,12 +165,15 @@ def test_a_report_from_before_a_request_arrived_does_not_refuse_it(flying):
     assert [a.accepted for a in acks(flying)] == [True] and len(flying.commands(SET_MODE)) == 1
 
 
+@pytest.mark.parametrize("heartbeat_first", [False, True])
 @pytest.mark.parametrize("after", [ALTCTL, LOITER])
-def test_a_failsafe_that_flies_the_requested_mode_has_not_granted_the_request(flying, after):
+def test_a_failsafe_that_flies_the_requested_mode_has_not_granted_the_request(flying, after, heartbeat_first):
     """PX4 reports its Descend as Land."""
     in_the_air(flying, LOITER)
     flying.results[SET_MODE] = [None, 0]
     request(flying, CommandAction.LAND, mode=FcuMode.AUTO_LOITER)
+    if heartbeat_first:
+        change(flying, LAND)
     for number in (LAND, after):
         flying.run(0.15)
         change(flying, number, LOITER)
@@ -201,6 +229,52 @@ def test_a_report_that_may_be_older_than_an_acceptance_holds_the_next_request(fl
     request(flying, CommandAction.LAND, mode=FcuMode.OFFBOARD)
     flying.run(1.0)
     assert requested_modes(flying) == [FcuMode.OFFBOARD] and not acks(flying)[-1].accepted
+
+
+def test_a_hold_that_may_be_the_end_of_a_landing_is_the_pilots(flying):
+    """This stack's own Hold is a second old; Land was granted, both acks are lost, and the pilot goes back to Hold."""
+    in_the_air(flying, OFFBOARD)
+    request(flying, CommandAction.HOLD, mode=FcuMode.OFFBOARD)
+    change(flying, LOITER, LOITER)
+    flying.run(0.5)
+    flying.results[SET_MODE] = [None, 0]
+    request(flying, CommandAction.LAND, mode=FcuMode.AUTO_LOITER, intended_mode=FcuMode.AUTO_LOITER)
+    flying.run(0.1)
+    change(flying, LAND)  # its CURRENT_MODE is lost
+    flying.run(0.2)
+    change(flying, LOITER, LOITER)
+    flying.run(1.0)
+    assert requested_modes(flying) == [FcuMode.AUTO_LOITER, FcuMode.AUTO_LAND] and not acks(flying)[-1].accepted
+
+
+@pytest.mark.parametrize("action", [CommandAction.LAND, CommandAction.HOLD, CommandAction.RETURN, CommandAction.DISARM])
+@pytest.mark.parametrize("begun", [CommandAction.TAKEOFF, CommandAction.ARM])
+def test_what_begins_a_flight_is_not_requested_again_after_what_ends_it(flying, begun, action):
+    """The ack was lost; PX4 took off again, half a second after LAND."""
+    on_the_ground(flying, armed=begun == CommandAction.TAKEOFF)
+    flying.answers_with_heartbeat = True
+    command = TAKEOFF if begun == CommandAction.TAKEOFF else ARM
+    flying.results[command] = [None, None, 0]
+    request(flying, begun, height_m=3.0, mode=FcuMode.AUTO_LOITER)
+    flying.run(0.2)
+    request(flying, action, mode=FcuMode.AUTO_LOITER)
+    if action in MODE_OF_ACTION:
+        number = custom_mode(*MODE_OF_ACTION[action])
+        change(flying, number, number)
+    flying.run(2.0)
+    sent = [m for _, m in flying.commands(command) if command == TAKEOFF or m.param1 == 1.0]
+    assert len(sent) == 1 and not acks(flying)[0].accepted
+
+
+def test_a_take_off_is_not_requested_again_over_a_pilots_hold(flying):
+    on_the_ground(flying, POSCTL)
+    flying.answers_with_heartbeat = True
+    flying.results[TAKEOFF] = [None, 0]
+    request(flying, CommandAction.TAKEOFF, height_m=3.0, mode=FcuMode.POSCTL)
+    flying.run(0.2)
+    change(flying, LOITER, LOITER)
+    flying.run(1.0)
+    assert len(flying.commands(TAKEOFF)) == 1 and not acks(flying)[-1].accepted
 
 
 def test_a_take_off_that_only_current_mode_has_shown_is_not_requested_again(flying):

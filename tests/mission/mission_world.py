@@ -407,6 +407,7 @@ class World:
             cells_v=(3.9, 3.87, 3.88, 3.85),
             ground_station_age_s=0.4,
             intended_mode=self.intended or self.mode,
+            intended_known=True,
             intended_changes=self.intended_changes,
             mode_s=self.now_s,
         )
