@@ -70,7 +70,11 @@ class CommandAction(StrEnum):
     HOLD = "hold"
     LAND = "land"
     RETURN = "return"
+    WITHDRAW = "withdraw"  # nothing leaves: what begins a flight and was not answered is not requested again
     TEXT = "text"  # a STATUSTEXT to the ground station
+
+
+BEGINNING = (CommandAction.ARM, CommandAction.TAKEOFF, CommandAction.OFFBOARD)  # a flight, or its control
 
 
 class OperatorAction(StrEnum):

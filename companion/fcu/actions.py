@@ -11,19 +11,25 @@ from typing import NamedTuple
 
 from pymavlink.dialects.v20 import common
 
-from companion.core.enums import CommandAction, FcuMode
+from companion.core.enums import BEGINNING, CommandAction, FcuMode
 from companion.core.messages import FcuCommand, FcuCommandAck, Message
-from companion.fcu.commands import Commands, Outcome
-from companion.fcu.mode_decision import ModeDecision, ModeDecisions
+from companion.fcu.commands import Commands, Outcome, Watch
+from companion.fcu.mode_decision import ModeDecisions
 from companion.fcu.modes import MODE_OF_ACTION, RESULT_TEXTS, custom_mode, mode_name
 from companion.fcu.status import VehicleStatus
+from companion.fcu.watches import ArmingWatch, BeginningWatch, TakeoffWatch
 
 TAKEOFF_HEIGHT_MAX_M = 120.0
 SECOND_ACK_S = 0.15  # PX4's commander answers some 10 ms after its receiver, at most one cycle of a slow link later
 WARNING_AGE_S = 2.0  # a warning of PX4 this young explains its refusal
 WARNING_WAIT_S = 0.3  # a refusal waits this long for PX4's warning: PX4 sends acks first in each of its cycles
-BEGINNING = (CommandAction.ARM, CommandAction.TAKEOFF, CommandAction.OFFBOARD)
-ENDING = (CommandAction.DISARM, CommandAction.HOLD, CommandAction.LAND, CommandAction.RETURN)
+ENDING = (
+    CommandAction.WITHDRAW,
+    CommandAction.DISARM,
+    CommandAction.HOLD,
+    CommandAction.LAND,
+    CommandAction.RETURN,
+)
 NAN = math.nan
 
 
@@ -37,36 +43,6 @@ class _Refusal(NamedTuple):
     temporary: bool
 
 
-class _ArmingWatch:
-    """Watches a request to arm or to disarm, which stands by the mode in which it was decided."""
-
-    def __init__(
-        self,
-        decision: ModeDecision,
-        status: VehicleStatus,
-        arm: bool,
-        clock: Callable[[], float],
-        request_heartbeat: Callable[[float], None],
-    ) -> None:
-        self._decision, self._status, self._arm = decision, status, arm
-        self._clock, self._request_heartbeat = clock, request_heartbeat
-
-    def settled(self) -> Outcome | None:
-        if self._status.armed == self._arm:
-            return Outcome(True, "it is reported")
-        return self._decision.settled()
-
-    def reported(self, age_s: float) -> bool:
-        now_s = self._clock()
-        if now_s - self._status.armed_report_s <= age_s:
-            return self._decision.reported(age_s)
-        self._request_heartbeat(now_s)
-        return False
-
-    def sent(self) -> None:
-        pass
-
-
 class Actions:
     """Turns requests into commands and their outcomes into acks."""
 
@@ -76,8 +52,12 @@ class Actions:
         status: VehicleStatus,
         publish: Callable[[Message], None],
         request_heartbeat: Callable[[float], None],
+        against: Callable[[], str],
+        streams: Callable[[], bool],
     ) -> None:
+        """against: why no flight may begin, "" when one may. streams: setpoints of this stack leave."""
         self._commands, self._status = commands, status
+        self._against, self._streams = against, streams
         self._publish = publish
         self._request_heartbeat = request_heartbeat
         self._warning = (-math.inf, "")
@@ -104,16 +84,15 @@ class Actions:
         for refusal in due:
             self._publish_refusal(refusal)
 
-    def begin(self, request: FcuCommand, against: str) -> None:
-        """Start the requested action; it is answered now or when the flight controller has answered.
-
-        against: why no flight may begin, "" when one may.
-        """
+    def begin(self, request: FcuCommand) -> None:
+        """Start the requested action; it is answered now or when the flight controller has answered."""
         action = request.action
         if action in ENDING:
-            self._end_what_begins(f"ended by {action}")
-        if action in BEGINNING and against:
+            self._withdraw_what_begins(f"ended by {action}")
+        if action in BEGINNING and (against := self._against()):
             self.answer(request, False, against)
+        elif action == CommandAction.WITHDRAW:
+            self.answer(request, True, "withdrawn")
         elif action in MODE_OF_ACTION:
             self._change_mode(request)
         elif action in (CommandAction.ARM, CommandAction.DISARM):
@@ -123,11 +102,13 @@ class Actions:
         else:
             self.answer(request, False, f"unknown action {str(action)!r}")
 
-    def _end_what_begins(self, reason: str) -> None:
-        """A take-off or an arming whose ack was lost is not requested again after a request that ends the flight."""
+    def _withdraw_what_begins(self, reason: str) -> None:
+        """What begins a flight and was not answered is not requested again after what ends it."""
         self._commands.withdraw(common.MAV_CMD_NAV_TAKEOFF, reason)
         if self._arming:
             self._commands.withdraw(common.MAV_CMD_COMPONENT_ARM_DISARM, reason)
+        if self._requested_mode == FcuMode.OFFBOARD:
+            self._commands.withdraw(common.MAV_CMD_DO_SET_MODE, reason)
 
     def answer(
         self, request: FcuCommand, accepted: bool, reason: str, temporary: bool = False, heard: bool = False
@@ -180,7 +161,13 @@ class Actions:
             self._answer_outcome(request, outcome)
 
         parameters = (float(common.MAV_MODE_FLAG_CUSTOM_MODE_ENABLED), main, sub, 0, 0, 0, 0)
-        self._commands.start(common.MAV_CMD_DO_SET_MODE, parameters, answer, self.now_s, SECOND_ACK_S, decision)
+        watch: Watch = decision
+        if begins:
+            watch = BeginningWatch(decision, self._against, self._no_setpoints)
+        self._commands.start(common.MAV_CMD_DO_SET_MODE, parameters, answer, self.now_s, SECOND_ACK_S, watch)
+
+    def _no_setpoints(self) -> str:
+        return "" if self._streams() else "no setpoint has left meanwhile"
 
     def _arm(self, request: FcuCommand, arm: bool) -> None:
         def answer(outcome: Outcome) -> None:
@@ -199,7 +186,9 @@ class Actions:
             self.answer(request, False, why)
             return
         self._arming = arm
-        watch = _ArmingWatch(decision, self._status, arm, lambda: self.now_s, self._request_heartbeat)
+        watch: Watch = ArmingWatch(decision, self._status, lambda: self.now_s, self._request_heartbeat, arm)
+        if arm:
+            watch = BeginningWatch(watch, self._against)
         self._commands.start(common.MAV_CMD_COMPONENT_ARM_DISARM, parameters, answer, self.now_s, watch=watch)
 
     def _takeoff(self, request: FcuCommand) -> None:
@@ -215,12 +204,13 @@ class Actions:
             if why := decision.changed():
                 self.answer(request, False, why)
                 return
+            watch = TakeoffWatch(decision, self._status, lambda: self.now_s, self._request_heartbeat)
             self._commands.start(
                 common.MAV_CMD_NAV_TAKEOFF,
                 parameters,
                 lambda outcome: self._answer_outcome(request, outcome),
                 self.now_s,
-                watch=decision,
+                watch=BeginningWatch(watch, self._against),
             )
 
     def _recent_warning(self) -> str:

@@ -191,7 +191,14 @@ class FcuNode(Node):
         self._peers = PeerMonitor(self.codec, self._target)
         self._setpoints = SetpointGate(self._target, vehicle.safety.setpoint_pause_s)
         self._commands = Commands(self._target, self._send)
-        self._actions = Actions(self._commands, self.status, self._publish, self._request_heartbeat)
+        self._actions = Actions(
+            self._commands,
+            self.status,
+            self._publish,
+            self._request_heartbeat,
+            lambda: self.refused,
+            lambda: self._setpoints.is_streaming(self._now_s),
+        )
         self._limiter = RateLimiter()
         self._reports = Reports(self._limiter, self._publish, self._send)
         self._joiner = TextJoiner()
@@ -501,7 +508,7 @@ class FcuNode(Node):
         elif not self.connected:
             self._actions.answer(message, False, self.status.wrong or NO_FLIGHT_CONTROLLER)
         else:
-            self._actions.begin(message, self.refused)
+            self._actions.begin(message)
         return self._take_out()
 
     def handle_camera_tx(self, message: CameraTx, now_s: float) -> list[Message]:

@@ -39,7 +39,7 @@ class ModeDecisions:
         before = status.mode if before == FcuMode.UNKNOWN else before
         if meant is None and status.mode == before:
             meant = status.intended(self.clock())
-        return ModeDecision(self, before, before if meant is None else meant, requested or before, begins)
+        return ModeDecision(self, before, before if meant is None else meant, requested, begins)
 
     def note_requested(self, mode: FcuMode) -> None:
         self._requested_s[mode] = self.clock()
@@ -52,14 +52,16 @@ class ModeDecision:
     """One decision of the mission; a `companion.fcu.commands.Watch` of its request.
 
     before: the mode by which it was taken. meant: what the flight controller was asked for then. requested: the mode that
-    it is to lead to, `before` for none.
+    it is to lead to; None: it stays.
     """
 
     def __init__(
-        self, decisions: ModeDecisions, before: FcuMode, meant: FcuMode, requested: FcuMode, begins: bool
+        self, decisions: ModeDecisions, before: FcuMode, meant: FcuMode, requested: FcuMode | None, begins: bool
     ) -> None:
         self._decisions, self._status = decisions, decisions.status
-        self._before, self._meant, self._requested, self._begins = before, meant, requested, begins
+        self._before, self._meant, self._begins = before, meant, begins
+        self._stays, self._requested = requested is None, requested or before
+        self._against = ""  # a person's choice that was reported since, also if he went back
         self._entered = False  # perhaps, by a heartbeat alone: then the mode before is another's choice like any other
 
     def changed(self) -> str:
@@ -71,8 +73,7 @@ class ModeDecision:
         if self._before == FcuMode.UNKNOWN or status.awaits_intended(now_s):
             return ""
         intended = status.intended(now_s)
-        failsafe = intended not in (None, status.mode, self._requested)
-        if self._begins and failsafe and not {status.mode, intended} <= STICK_MODES:
+        if self._begins and intended not in (None, status.mode) and not self._begins_from(status.mode, intended):
             return f"the flight controller flies {status.mode} in place of {intended}"
         chosen = status.mode if intended is None else intended
         if chosen in self._ours():
@@ -89,10 +90,9 @@ class ModeDecision:
             self._entered = True
         elif mode == self._requested:
             self._entered = False  # a failsafe flies it
-        if status.mode_waits or status.awaits_intended(now_s):
-            return None
-        why = self.changed()
-        return Outcome(False, why) if why else None
+        if not (self._against or status.mode_waits or status.awaits_intended(now_s)):
+            self._against = self.changed()
+        return Outcome(False, self._against) if self._against else None
 
     def reported(self, age_s: float) -> bool:
         """The mode was reported in the last `age_s`, and so was whether it is a person's; if not, it is asked for.
@@ -112,7 +112,8 @@ class ModeDecision:
 
     def sent(self) -> None:
         """The request left: from now on its mode is this stack's."""
-        self._decisions.note_requested(self._requested)
+        if not self._stays:
+            self._decisions.note_requested(self._requested)
 
     def accept(self) -> None:
         """The flight controller has accepted the mode: it counts at once, unless another one has been reported since.
@@ -122,6 +123,11 @@ class ModeDecision:
         """
         if self._status.mode in (self._before, self._requested):
             self._status.accept_mode(self._requested, self._decisions.clock())
+
+    def _begins_from(self, mode: FcuMode, intended: FcuMode | None) -> bool:
+        """Whether a flight may begin while `mode` is flown in place of another one."""
+        kept = intended == self._requested and mode == FcuMode.AUTO_LOITER  # for want of setpoints
+        return mode in STICK_MODES and (intended in STICK_MODES or intended == self._requested) or kept
 
     def _ours(self) -> set[FcuMode]:
         """The modes that are no person's choice since the decision."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from companion.core.enums import Phase, ProcessName, TopicName
+from companion.core.enums import BEGINNING, CommandAction, Phase, ProcessName, TopicName
 from companion.core.messages import (
     Capture,
     ControlStatus,
@@ -230,6 +230,8 @@ class MissionNode(Node):
         self._status_sent_s = -math.inf
         if phase not in ph.UNDER_WAY:
             mission.references.stop()
+            if any(mission.commands.is_open(action) for action in BEGINNING):
+                mission.request(CommandAction.WITHDRAW, now_s)
         entry_action = ENTRY_ACTIONS.get(phase)
         if entry_action is not None:
             entry_action(mission, left, now_s)

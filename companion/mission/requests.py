@@ -54,6 +54,11 @@ class CommandRequests:
     def asked(self, action: CommandAction) -> bool:
         return action in self._asked
 
+    def is_open(self, action: CommandAction) -> bool:
+        """The newest request of `action` was not answered."""
+        asked = self._asked.get(action)
+        return asked is not None and asked.id not in self._answers
+
     def refusal(self, action: CommandAction, now_s: float) -> str:
         """Why the newest request of `action` failed; "" while it is open, accepted or was never made."""
         asked = self._asked.get(action)

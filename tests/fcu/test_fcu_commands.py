@@ -173,7 +173,7 @@ def test_hold_does_not_wait_for_a_pending_offboard_and_is_not_answered_by_its_ac
     flying.deliver(flying.ack(SET_MODE, common.MAV_RESULT_ACCEPTED))  # of the offboard request
     flying.deliver(flying.ack(SET_MODE, common.MAV_RESULT_DENIED))
     got = [(a.id, a.accepted, a.reason) for a in acks(m for _, m in flying.out)]
-    assert got == [(1, False, "replaced by a newer request"), (2, False, "denied")]
+    assert got == [(1, False, "ended by hold"), (2, False, "denied")]
 
 
 def test_a_mode_change_is_refused_by_the_second_of_two_acks(flying):

@@ -17,13 +17,24 @@ from test_fcu_person_first import (
     flying_in,
     on_the_ground,
     request,
+    stream,
 )
 
 from companion.core.enums import CommandAction, FcuMode
+from companion.fcu.actions import ENDING
+from companion.fcu.fcu_node import FcuNode
 from companion.fcu.modes import MODE_OF_ACTION, custom_mode, mode_name
 from companion.mission.requests import CommandRequests
 
 RETURN, TAKE_OFF_MODE, STABILIZED = 4 << 16 | 5 << 24, 4 << 16 | 2 << 24, 7 << 16
+
+
+def taken_back(peer, action, mode=FcuMode.AUTO_LOITER):
+    """A request after another one; PX4 flies the mode that it asks for."""
+    request(peer, action, mode=mode)
+    if action in MODE_OF_ACTION:
+        number = custom_mode(*MODE_OF_ACTION[action])
+        change(peer, number, number)
 
 
 def in_the_air(peer, number, intended=None):
@@ -247,7 +258,7 @@ def test_a_hold_that_may_be_the_end_of_a_landing_is_the_pilots(flying):
     assert requested_modes(flying) == [FcuMode.AUTO_LOITER, FcuMode.AUTO_LAND] and not acks(flying)[-1].accepted
 
 
-@pytest.mark.parametrize("action", [CommandAction.LAND, CommandAction.HOLD, CommandAction.RETURN, CommandAction.DISARM])
+@pytest.mark.parametrize("action", ENDING)
 @pytest.mark.parametrize("begun", [CommandAction.TAKEOFF, CommandAction.ARM])
 def test_what_begins_a_flight_is_not_requested_again_after_what_ends_it(flying, begun, action):
     """The ack was lost; PX4 took off again, half a second after LAND."""
@@ -257,10 +268,7 @@ def test_what_begins_a_flight_is_not_requested_again_after_what_ends_it(flying, 
     flying.results[command] = [None, None, 0]
     request(flying, begun, height_m=3.0, mode=FcuMode.AUTO_LOITER)
     flying.run(0.2)
-    request(flying, action, mode=FcuMode.AUTO_LOITER)
-    if action in MODE_OF_ACTION:
-        number = custom_mode(*MODE_OF_ACTION[action])
-        change(flying, number, number)
+    taken_back(flying, action)
     flying.run(2.0)
     sent = [m for _, m in flying.commands(command) if command == TAKEOFF or m.param1 == 1.0]
     assert len(sent) == 1 and not acks(flying)[0].accepted
@@ -304,3 +312,86 @@ def test_a_hold_that_a_late_try_has_brought_is_this_stacks_own(flying):
     change(flying, LOITER, LOITER)
     request(flying, CommandAction.LAND, mode=FcuMode.OFFBOARD)
     assert requested_modes(flying)[-1] == FcuMode.AUTO_LAND
+
+
+@pytest.mark.parametrize("action", ENDING)
+def test_offboard_is_not_requested_again_after_what_ends_the_flight(flying, action):
+    in_the_air(flying, POSCTL)
+    flying.results[SET_MODE] = [None, 0]
+    request(flying, CommandAction.OFFBOARD, mode=FcuMode.POSCTL)
+    flying.run(0.2)
+    taken_back(flying, action, FcuMode.POSCTL)
+    stream(flying, 2.0)
+    assert requested_modes(flying).count(FcuMode.OFFBOARD) == 1
+
+
+@pytest.mark.parametrize("action", [CommandAction.HOLD, CommandAction.LAND, CommandAction.RETURN])
+def test_a_protection_is_requested_again_after_the_mission_has_withdrawn_what_begins(flying, action):
+    in_the_air(flying, OFFBOARD)
+    flying.results[SET_MODE] = [None, 0]
+    request(flying, action, mode=FcuMode.OFFBOARD)
+    flying.run(0.2)
+    request(flying, CommandAction.WITHDRAW)
+    flying.run(1.0)
+    assert len(flying.commands(SET_MODE)) == 2
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_offboard_is_requested_again_only_while_setpoints_leave(flying, streams):
+    """The mission's process died: its last setpoint is the one that PX4 would fly."""
+    in_the_air(flying, POSCTL)
+    flying.results[SET_MODE] = [None, 0]
+    stream(flying, 0.1)
+    request(flying, CommandAction.OFFBOARD, mode=FcuMode.POSCTL)
+    if streams:
+        stream(flying, 1.0)
+    flying.run(1.0)
+    assert len(flying.commands(SET_MODE)) == (2 if streams else 1)
+    assert streams or "no setpoint has left" in acks(flying)[-1].reason
+
+
+@pytest.mark.parametrize("begun", [CommandAction.OFFBOARD, CommandAction.TAKEOFF, CommandAction.ARM])
+def test_what_speaks_against_a_flight_ends_the_retries_too(flying, begun, monkeypatch):
+    """Another sender was found after the request."""
+    on_the_ground(flying, armed=begun != CommandAction.ARM)
+    flying.answers_with_heartbeat = True
+    command = {CommandAction.OFFBOARD: SET_MODE, CommandAction.TAKEOFF: TAKEOFF, CommandAction.ARM: ARM}[begun]
+    flying.results[command] = [None, 0]
+    request(flying, begun, height_m=3.0, mode=FcuMode.AUTO_LOITER)
+    monkeypatch.setattr(FcuNode, "refused", property(lambda node: "another sender"))
+    stream(flying, 1.0)
+    assert len(flying.commands(command)) == 1 and acks(flying)[-1].reason == "another sender"
+
+
+def test_a_take_off_is_not_requested_again_of_an_aircraft_that_was_disarmed(flying):
+    """PX4 takes it, and takes off when a person arms the next time."""
+    on_the_ground(flying)
+    flying.answers_with_heartbeat = True
+    flying.results[TAKEOFF] = [None, 0]
+    request(flying, CommandAction.TAKEOFF, height_m=3.0, mode=FcuMode.AUTO_LOITER)
+    flying.run(0.2)
+    flying.armed = False
+    for _ in range(2):
+        flying.deliver(flying.heartbeat())
+    flying.run(1.0)
+    assert len(flying.commands(TAKEOFF)) == 1 and acks(flying)[-1].reason == "disarmed meanwhile"
+
+
+@pytest.mark.parametrize("action", [CommandAction.LAND, CommandAction.RETURN])
+def test_a_pilots_choice_counts_although_he_has_gone_back_to_the_mode_before(flying, action):
+    in_the_air(flying, LOITER)
+    flying.results[SET_MODE] = [None, 0]
+    request(flying, action, mode=FcuMode.AUTO_LOITER)
+    for number in (POSCTL, LOITER):
+        flying.run(0.15)
+        change(flying, number, number)
+    flying.run(1.0)
+    assert len(flying.commands(SET_MODE)) == 1 and not acks(flying)[-1].accepted
+
+
+@pytest.mark.parametrize("failsafe", [LAND, RETURN])
+def test_offboard_is_not_requested_out_of_the_return_that_replaces_it(flying, failsafe):
+    in_the_air(flying, failsafe, OFFBOARD)
+    mode = mode_name(failsafe)
+    request(flying, CommandAction.OFFBOARD, mode=mode, intended_mode=FcuMode.OFFBOARD)
+    assert flying.commands(SET_MODE) == []

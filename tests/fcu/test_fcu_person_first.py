@@ -3,6 +3,7 @@
 import pytest
 from fcu_peer import LANDED
 from pymavlink.dialects.v20 import common
+from test_fcu_setpoints import setpoint
 
 from companion.core.enums import CommandAction, FcuMode
 from companion.core.messages import FcuCommand, FcuCommandAck
@@ -30,6 +31,13 @@ def change(peer, number, intended=None):
     if intended is not None:
         peer.deliver_current_mode(number, intended)
     peer.deliver(peer.heartbeat())
+
+
+def stream(peer, seconds):
+    """The controller's setpoints, 50 Hz."""
+    for _ in range(round(seconds / 0.02)):
+        peer.publish(setpoint(peer.now_s))
+        peer.run(0.02)
 
 
 def acks(peer):
@@ -134,7 +142,7 @@ def test_px4s_hold_at_the_end_of_its_take_off_is_no_person(flying):
     flying.results[SET_MODE] = [None, 0]
     request(flying, CommandAction.OFFBOARD)
     change(flying, LOITER)
-    flying.run(1.0)
+    stream(flying, 1.0)
     assert len(flying.commands(SET_MODE)) == 2
 
 

@@ -129,6 +129,23 @@ def test_stop_streaming_gives_the_aircraft_to_px4_and_nothing_brings_it_back():
     assert world.asked("offboard") == requests
 
 
+@pytest.mark.parametrize("begun", ["arm", "takeoff", "offboard"])
+def test_what_begins_a_flight_is_withdrawn_when_a_person_stops_it_before_the_answer(begun):
+    """Its ack was lost; without this the FCU package would request it again, after the person's stop."""
+    world = World()
+    world.ignore = {begun}
+    while not world.asked(begun):
+        world.step()
+    world.run(0.1)
+    ask(world, OperatorAction.STOP_STREAMING).run(1.0)
+    assert world.phase == Phase.PX4_HOLD and world.asked("withdraw") == 1 and world.asked(begun) == 1
+
+
+def test_an_answered_flight_withdraws_nothing():
+    world = World().run_until("DONE")
+    assert world.status.success and world.asked("withdraw") == 0
+
+
 @pytest.mark.parametrize("late", [False, True], ids=["", "after the safety table"])
 def test_who_stops_this_stack_at_a_view_may_fly_with_another_program(late):
     world = World().run_until("HOLD")

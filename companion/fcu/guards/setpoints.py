@@ -19,6 +19,7 @@ TYPE_MASK = (
 )
 
 NEW_STREAM_S = 2.0  # a pause longer than this starts a new stream
+STREAMING_S = 0.25  # since the newest setpoint; a controller whose reference has ended is silent
 
 
 SetpointCounter = Literal[
@@ -68,6 +69,10 @@ class SetpointGate:
             if pause_s < NEW_STREAM_S:
                 self._interrupted, self._resume_after_s = True, NEW_STREAM_S
         return self._interrupted
+
+    def is_streaming(self, now_s: float) -> bool:
+        """The newest setpoint has left just now."""
+        return now_s - self._sent_s <= STREAMING_S
 
     def end_stream(self, now_s: float) -> None:
         """PX4 has left offboard without our request: nothing leaves until this stream has paused and another begins.
