@@ -186,7 +186,7 @@ class Actions:
             self.answer(request, False, why)
             return
         self._arming = arm
-        watch: Watch = ArmingWatch(decision, self._status, lambda: self.now_s, self._request_heartbeat, arm)
+        watch: Watch = ArmingWatch(decision, self._status, lambda: self.now_s, self._request_heartbeat, armed=arm)
         if arm:
             watch = BeginningWatch(watch, self._against)
         self._commands.start(common.MAV_CMD_COMPONENT_ARM_DISARM, parameters, answer, self.now_s, watch=watch)
@@ -204,7 +204,7 @@ class Actions:
             if why := decision.changed():
                 self.answer(request, False, why)
                 return
-            watch = TakeoffWatch(decision, self._status, lambda: self.now_s, self._request_heartbeat)
+            watch = TakeoffWatch(decision, self._status, lambda: self.now_s, self._request_heartbeat, armed=True)
             self._commands.start(
                 common.MAV_CMD_NAV_TAKEOFF,
                 parameters,

@@ -8,7 +8,10 @@ from companion.fcu.status import VehicleStatus
 
 
 class _ArmedWatch:
-    """A request that goes by whether the flight controller is armed, beside the mode in which it was decided."""
+    """A request that goes by whether the flight controller is armed, beside the mode in which it was decided.
+
+    armed: as it is to be: after arming or disarming, and for a take-off.
+    """
 
     def __init__(
         self,
@@ -16,8 +19,9 @@ class _ArmedWatch:
         status: VehicleStatus,
         clock: Callable[[], float],
         request_heartbeat: Callable[[float], None],
+        armed: bool,
     ) -> None:
-        self._decision, self._status, self._clock = decision, status, clock
+        self._decision, self._status, self._clock, self._armed = decision, status, clock, armed
         self._request_heartbeat = request_heartbeat
 
     def reported(self, age_s: float) -> bool:
@@ -34,19 +38,8 @@ class _ArmedWatch:
 class ArmingWatch(_ArmedWatch):
     """To arm, or to disarm."""
 
-    def __init__(
-        self,
-        decision: ModeDecision,
-        status: VehicleStatus,
-        clock: Callable[[], float],
-        request_heartbeat: Callable[[float], None],
-        arm: bool,
-    ) -> None:
-        super().__init__(decision, status, clock, request_heartbeat)
-        self._arm = arm
-
     def settled(self) -> Outcome | None:
-        if self._status.armed == self._arm:
+        if self._status.armed == self._armed:
             return Outcome(True, "it is reported")
         return self._decision.settled()
 
@@ -56,7 +49,7 @@ class TakeoffWatch(_ArmedWatch):
 
     def settled(self) -> Outcome | None:
         outcome = self._decision.settled()
-        if outcome is None and not self._status.armed:
+        if outcome is None and self._status.armed != self._armed:
             return Outcome(False, "disarmed meanwhile")
         return outcome
 
