@@ -126,8 +126,9 @@ class ModeDecision:
 
     def _begins_from(self, mode: FcuMode, intended: FcuMode | None) -> bool:
         """Whether a flight may begin while `mode` is flown in place of another one."""
-        kept = intended == self._requested and mode == FcuMode.AUTO_LOITER  # for want of setpoints
-        return mode in STICK_MODES and (intended in STICK_MODES or intended == self._requested) or kept
+        if intended == self._requested:
+            return mode in STICK_MODES or mode == FcuMode.AUTO_LOITER  # for want of setpoints
+        return mode in STICK_MODES and intended in STICK_MODES
 
     def _ours(self) -> set[FcuMode]:
         """The modes that are no person's choice since the decision."""
