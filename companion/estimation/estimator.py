@@ -15,7 +15,7 @@ from companion.core import precision
 from companion.core.arrays import Array
 from companion.core.clock import Stopwatch
 from companion.core.enums import FcuMode, FilterOffset, Sensor
-from companion.core.frames import quat_conjugate, quat_multiply, quat_normalized, rotation_matrix
+from companion.core.frames import quat_normalized, rotation_matrix
 from companion.core.geodesy import LocalFrame
 from companion.core.messages import (
     BundleObservation,
@@ -363,10 +363,11 @@ class EstimatorNode(Node):
             p_WM = newest.pose(name)[:3] if known else np.zeros(3)
         if not known:
             return None
-        moved_W = (stamp_s - newest.time_s) * newest.nominal[StateIndex.VELOCITY]
-        range_W = p_WM - newest.nominal[StateIndex.POSITION] - moved_W
-        turned = rotation_matrix(q_WB.tolist()) @ rotation_matrix(newest.nominal[StateIndex.ATTITUDE].tolist()).T
-        return Expected(turned @ range_W, self._relative_std_m(newest, further))
+        nominal = newest.nominal
+        moved_W = (stamp_s - newest.time_s) * nominal[StateIndex.VELOCITY]
+        range_B = rotation_matrix(nominal[StateIndex.ATTITUDE]).T @ (p_WM - nominal[StateIndex.POSITION] - moved_W)
+        shown_B = self._filter.as_mounted_by_file(newest, range_B)
+        return Expected(rotation_matrix(q_WB) @ shown_B, self._relative_std_m(newest, further))
 
     def _by_use(self, observations: dict[str, CheckedObservation]) -> list[str]:
         """The bundles of an image that are used: the mission's first, then the best seen."""
@@ -654,10 +655,7 @@ class EstimatorNode(Node):
         if free and (alone or persistently_rejected(filter_state, Sensor.MARKER)):
             self._filter.remove_bundle(filter_state)
             self._rejected[Rejection.MARKER_RESTART] += first
-        expected_q_CM = None
-        if filter_state.marker_known:
-            q_BM = self._filter.expected_rotation(filter_state)
-            expected_q_CM = quat_multiply(quat_conjugate(self._filter.q_BC), q_BM)
+        expected_q_CM = self._filter.expected_rotation(filter_state) if filter_state.marker_known else None
         self._rejected[Rejection.MARKER_REFUSED] += first and filter_state.contradiction.refused
         choice = choose_solution(observation, expected_q_CM)
         if choice is not None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from companion.core.arrays import Array, Vector
 from companion.core.enums import Sensor
-from companion.core.frames import quat_multiply, rotation_matrix, skew
+from companion.core.frames import quat_conjugate, quat_exp, quat_multiply, rotation_matrix, skew
 from companion.core.kernel import Kernel
 from companion.core.site import Plumb
 from companion.core.vehicle import Vehicle
@@ -582,8 +582,8 @@ class Eskf:
         By the offset between both: the position, and the velocity and its bias. The inertial sensors would have felt a
         change of the velocity: while they drive the prediction, the camera's mount has moved instead.
         """
-        nominal = filter_state.nominal
-        p_BM = self.p_BC + rotation_matrix(self.q_BC) @ p_CM
+        nominal, (p_BC, q_BC) = filter_state.nominal, self._camera(filter_state)
+        p_BM = p_BC + rotation_matrix(q_BC) @ p_CM
         p_WB, q_WB = nominal[StateIndex.POSITION], nominal[StateIndex.ATTITUDE]
         offset = nominal[StateIndex.MARKER_POSITION] - p_WB - rotation_matrix(q_WB) @ p_BM
         self._inflate(filter_state, (ErrorIndex.POSITION,), offset**2)
@@ -602,9 +602,22 @@ class Eskf:
         filter_state.windows[Sensor.MARKER] = new_window(Sensor.MARKER, self._settings[Sensor.MARKER].window)
 
     def expected_rotation(self, filter_state: FilterState) -> Array:
-        """q_BM of the filter state, (4,)."""
-        w, x, y, z = filter_state.nominal[StateIndex.ATTITUDE].tolist()
-        return quat_multiply((w, -x, -y, -z), filter_state.nominal[StateIndex.MARKER_ATTITUDE].tolist())
+        """q_CM of the filter state, (4,)."""
+        _, q_BC = self._camera(filter_state)
+        q_WC = quat_multiply(filter_state.nominal[StateIndex.ATTITUDE], q_BC)
+        return quat_multiply(quat_conjugate(q_WC), filter_state.nominal[StateIndex.MARKER_ATTITUDE])
+
+    def as_mounted_by_file(self, filter_state: FilterState, point_B: Array) -> Array:
+        """Where a point [m], (3,), seems to be in B to one who takes the camera's pose from the vehicle file."""
+        p_BC, q_BC = self._camera(filter_state)
+        shown_B: Array = self.p_BC + rotation_matrix(self.q_BC) @ rotation_matrix(q_BC).T @ (point_B - p_BC)
+        return shown_B
+
+    def _camera(self, filter_state: FilterState) -> tuple[Array, Array]:
+        """The camera's position in B [m], (3,), and q_BC, (4,), as the filter knows them."""
+        nominal = filter_state.nominal
+        turn = quat_multiply(quat_exp(nominal[StateIndex.MOUNT_OFFSET]), quat_exp(nominal[StateIndex.MOUNT]))
+        return self.p_BC + nominal[StateIndex.LEVER], quat_multiply(self.q_BC, turn)
 
     def relative(self, filter_state: FilterState, name: str = "") -> tuple[Array, Array]:
         """Position in a bundle's frame [m], (3,), and its covariance, (3, 3); name: of a further bundle, "" the mission's."""
@@ -622,9 +635,10 @@ class Eskf:
     def _place_bundle(self, filter_state: FilterState, p_CM: Vector, q_CM: Vector) -> None:
         nominal, covariance = filter_state.nominal, filter_state.covariance
         p_WB, q_WB = nominal[StateIndex.POSITION], nominal[StateIndex.ATTITUDE]
-        p_BM = self.p_BC + rotation_matrix(self.q_BC) @ p_CM
+        p_BC, q_BC = self._camera(filter_state)
+        p_BM = p_BC + rotation_matrix(q_BC) @ p_CM
         nominal[StateIndex.MARKER_POSITION] = p_WB + rotation_matrix(q_WB) @ p_BM
-        q_WM = quat_multiply(q_WB, quat_multiply(self.q_BC, q_CM))
+        q_WM = quat_multiply(q_WB, quat_multiply(q_BC, q_CM))
         nominal[StateIndex.MARKER_ATTITUDE] = q_WM / np.linalg.norm(q_WM)
         # The bundle moves with the aircraft's errors. An independent prior would be information about the heading.
         R_WB = rotation_matrix(q_WB)

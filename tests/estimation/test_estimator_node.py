@@ -1,5 +1,6 @@
 """The estimator node in a simulated hover in front of a bundle, with delays, losses and corrupted messages."""
 
+import eskf_truth
 import msgspec
 import numpy as np
 import pytest
@@ -19,8 +20,10 @@ from companion.core.messages import (
     SentSetpoint,
     State,
 )
+from companion.core.site import Plumb
 from companion.estimation.estimator import EstimatorNode
 from companion.estimation.layout import OTHERS_MAX, StateIndex
+from companion.estimation.witnesses import PlaceWitness
 
 NAN = float("nan")
 
@@ -322,6 +325,30 @@ def test_a_gnss_jump_is_rejected_then_moved_into_the_bias_and_the_relative_posit
     pairs = zip(flight.states[-400:], flight.truths[-400:], strict=True)
     errors = [np.linalg.norm(position_M(vector(s)) - position_M(x)) for s, x in pairs]
     assert max(errors) < 0.06
+
+
+def test_a_bundle_is_expected_where_a_camera_that_is_turned_on_its_mount_shows_it(vehicle, monkeypatch):
+    """The filter finds how the camera is turned; the witness sees the bundle with the camera of the vehicle file."""
+    monkeypatch.setattr(eskf_truth, "P_WM", np.array([14.0, 0.0, 2.0]))
+    turned = quat_multiply(vehicle.camera.q_BC, quat_exp((0.07, 0.0, 0.0)))  # it looks up
+    camera = msgspec.structs.replace(vehicle.camera, q_BC=tuple(turned))
+    flight = HoverSimulation(msgspec.structs.replace(vehicle, camera=camera), seed=3, imu=True)
+    flight.marker_std = np.array([0.02, 0.02, 0.05, 0.01, 0.01, 0.01])
+    beside_m = []
+    judge = PlaceWitness.agrees
+
+    def recorded(witness, stamp_s, p_CM, markers, std_m, expected):
+        seen = witness.observed(stamp_s, p_CM)
+        if seen is not None and expected is not None:
+            beside_m.append(np.linalg.norm(seen.range_W - expected.range_W))
+        return judge(witness, stamp_s, p_CM, markers, std_m, expected)
+
+    monkeypatch.setattr(PlaceWitness, "agrees", recorded)
+    node = EstimatorNode(vehicle, "pier", SimulatedStopwatch(), plumb={"pier": Plumb("y", 0.01)})
+    flight.run(node, 10.0)
+    mount = node.history.newest.nominal[StateIndex.MOUNT_OFFSET] + node.history.newest.nominal[StateIndex.MOUNT]
+    assert mount[0] > 0.03  # it is found
+    assert np.median(beside_m[-60:]) < 0.2
 
 
 def switched(vehicle, node, noise):
