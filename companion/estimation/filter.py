@@ -582,8 +582,10 @@ class Eskf:
         By the offset between both: the position, and the velocity and its bias. The inertial sensors would have felt a
         change of the velocity: while they drive the prediction, the camera's mount has moved instead.
         """
-        nominal, (p_BC, q_BC) = filter_state.nominal, self._camera(filter_state)
-        p_BM = p_BC + rotation_matrix(q_BC) @ p_CM
+        nominal = filter_state.nominal
+        # Without its sway, which may have taken a part of the offset.
+        q_BC = quat_multiply(self.q_BC, quat_exp(nominal[StateIndex.MOUNT_OFFSET]))
+        p_BM = self.p_BC + nominal[StateIndex.LEVER] + rotation_matrix(q_BC) @ p_CM
         p_WB, q_WB = nominal[StateIndex.POSITION], nominal[StateIndex.ATTITUDE]
         offset = nominal[StateIndex.MARKER_POSITION] - p_WB - rotation_matrix(q_WB) @ p_BM
         self._inflate(filter_state, (ErrorIndex.POSITION,), offset**2)
