@@ -244,11 +244,9 @@ class ReceiverJump:
 
 
 class Expected(NamedTuple):
-    """Where the filter expects a bundle."""
+    """Where the filter expects a bundle to appear to a camera that is mounted as in the vehicle file."""
 
-    range_W: (
-        Array  # [m], from the aircraft to the bundle, as it appears to a camera that is mounted as in the vehicle file
-    )
+    range_W: Array  # from the aircraft to the bundle [m], world axes of the flight controller
     std_m: float  # standard deviation of the position relative to the bundle, without this observation
 
 
