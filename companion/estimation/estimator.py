@@ -614,7 +614,10 @@ class EstimatorNode(Node):
     ) -> FilterUpdate | None:
         """Use the mean force of a window; None when samples or command are missing."""
         force = self._mean_force(begin_s, end_s, along)
-        return None if force is None else self._filter.measure_force(filter_state, *force, end_s - begin_s)
+        if force is None:
+            return None
+        commanded = self.acting_inputs.mean_thrust(begin_s, end_s) is not None
+        return self._filter.measure_force(filter_state, *force, end_s - begin_s, commanded)
 
     def _mean_force(self, begin_s: float, end_s: float, along: bool) -> tuple[Vec3, ActingThrust | None] | None:
         """The mean force of a window, and the thrust's command if it is measured along the thrust; None: something is missing."""

@@ -416,12 +416,18 @@ class Eskf:
         return run.length >= LEVEL_COUNT and filter_state.time_s - run.start_s >= LEVEL_TIME_S
 
     def measure_force(
-        self, filter_state: FilterState, f_B: Vector, acting: ActingThrust | None, period_s: float = inf
+        self,
+        filter_state: FilterState,
+        f_B: Vector,
+        acting: ActingThrust | None,
+        period_s: float = inf,
+        commanded: bool = True,
     ) -> FilterUpdate:
         """Mean specific force [m/s²] over period_s [s], (3,): across the thrust, or along it with the thrust given.
 
         After FORCE_STEP_COUNT rejections in a row, the variance of the disturbance grows by the square of the step: a
-        gust is not an outlier. An impact is one.
+        gust is not an outlier. An impact is one. commanded: False while another controller flies, so that the force along the
+        thrust is never measured: a vertical disturbance that was doubted would then take what the ground does to a tilted aircraft.
         """
         f, u, k, _ = self._updates[Sensor.SPECIFIC_FORCE].inputs
         f[:] = f_B
@@ -440,9 +446,8 @@ class Eskf:
             # A gust has all directions. Along an axis that is not measured the variance does not become smaller again: it may
             # grow to the step's and not by it, or a touchdown makes the vertical disturbance 17 m/s².
             disturbance = filter_state.covariance[ErrorIndex.DISTURBANCE, ErrorIndex.DISTURBANCE].diagonal()
-            self._inflate(
-                filter_state, (ErrorIndex.DISTURBANCE,), np.maximum(step2 - (1.0 - measured) * disturbance, 0.0)
-            )
+            doubt = np.maximum(step2 - (1.0 - measured) * disturbance, 0.0)  # an aircraft in flight is nearly level
+            self._inflate(filter_state, (ErrorIndex.DISTURBANCE,), doubt if commanded else doubt * ACROSS)
             update = self._update(filter_state, Sensor.SPECIFIC_FORCE, R)
         return update
 

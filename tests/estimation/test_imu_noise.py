@@ -133,3 +133,18 @@ def test_a_noisy_stream_makes_the_specific_force_less_certain(vehicle):
         assert update.accepted and Sensor.SPECIFIC_FORCE in filter_state.accepted_s
         results.append(filter_state.nominal[10])
     assert 0 < results[1] < results[0]
+
+
+@pytest.mark.parametrize("commanded", [True, False])
+def test_a_step_of_the_force_doubts_the_vertical_disturbance_only_where_it_is_measured(vehicle, commanded):
+    """While PX4 lands nothing measures the force along the thrust: a touchdown once made a vertical disturbance of 15 m/s²."""
+    eskf = Eskf(vehicle)
+    filter_state = eskf.start(0.0, (0.0, 0.0, 0.0), (0.0, 0.0, 0.0), (1.0, 0.0, 0.0, 0.0))
+    for _ in range(5):
+        eskf.measure_force(filter_state, (0.1, 0.0, 9.8), None, 0.02, commanded)
+    before = filter_state.covariance[ErrorIndex.DISTURBANCE, ErrorIndex.DISTURBANCE].diagonal().copy()
+    for _ in range(2):
+        eskf.measure_force(filter_state, (6.0, 0.0, 9.8), None, 0.02, commanded)
+    after = filter_state.covariance[ErrorIndex.DISTURBANCE, ErrorIndex.DISTURBANCE].diagonal()
+    assert filter_state.nominal[10] > 3.0  # it is followed
+    assert (after[2] > 10 * before[2]) == commanded
