@@ -446,8 +446,10 @@ class Eskf:
             # A gust has all directions. Along an axis that is not measured the variance does not become smaller again: it may
             # grow to the step's and not by it, or a touchdown makes the vertical disturbance 17 m/s².
             disturbance = filter_state.covariance[ErrorIndex.DISTURBANCE, ErrorIndex.DISTURBANCE].diagonal()
-            doubt = np.maximum(step2 - (1.0 - measured) * disturbance, 0.0)  # an aircraft in flight is nearly level
-            self._inflate(filter_state, (ErrorIndex.DISTURBANCE,), doubt if commanded else doubt * ACROSS)
+            doubt = np.maximum(step2 - (1.0 - measured) * disturbance, 0.0)
+            if not commanded:
+                doubt *= ACROSS  # of W: the aircraft is nearly level
+            self._inflate(filter_state, (ErrorIndex.DISTURBANCE,), doubt)
             update = self._update(filter_state, Sensor.SPECIFIC_FORCE, R)
         return update
 
