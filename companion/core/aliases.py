@@ -54,6 +54,9 @@ ADDED: Mapping[str, Mapping[str, Any]] = {
             "slow_pose": 1e-3,
             "slow_pose_time_s": 10.0,
         },
+        # Later flights: each pose was that of one image.
+        "estimator.camera.corner_drift_px": 0.0,
+        "estimator.camera.corner_drift_time_s": 10.0,
         # Not used without HIGHRES_IMU; as in config/vehicles/f550.toml, in case such a log is flown again with it.
         "estimator.imu": {
             "gyro_rad_sqrt_s": 0.002,

@@ -301,6 +301,10 @@ class CameraErrors(Section):
     bundle_scale: Annotated[float, number(1e-6, 0.2, "true over assumed size of all markers of a bundle, minus 1")]
     slow_pose: Annotated[float, number(1e-3, 20, "slow error of a bundle's pose over the tracker's standard deviation")]
     slow_pose_time_s: Annotated[float, number(0.5, 1000, "s, time constant of the same")]
+    corner_drift_px: Annotated[
+        float, number(0, 10, "px, slow error of one corner coordinate; 0: each pose of one image")
+    ]
+    corner_drift_time_s: Annotated[float, number(0.5, 1000, "s, time constant of the same")]
 
 
 class ThrustScale(Section):

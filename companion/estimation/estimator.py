@@ -43,6 +43,8 @@ from companion.estimation import replay
 from companion.estimation.adaptation import GROUPS, noise_scale
 from companion.estimation.bundle_pairs import BundlePairs
 from companion.estimation.bundle_witnesses import BundleWitnesses
+from companion.estimation.camera_turn import CameraTurn, Turned
+from companion.estimation.corner_filter import CornerFilters
 from companion.estimation.filter import Eskf, FilterUpdate
 from companion.estimation.filter_state import ESTABLISHED, FilterState
 from companion.estimation.history import History, HistoryEntry
@@ -77,6 +79,7 @@ FORCE_PERIOD_S = 0.02  # of the accelerometer in one measurement of the disturba
 # which would be taken for a thrust that is too small; over several tenths the disturbance is known too late.
 THRUST_PERIOD_S = 0.1
 OFFSETS = tuple(FilterOffset)
+REFINED_MAX = 3  # bundles of an image whose corners are filtered, for the time that it takes
 BLOCKS_EVERY = 10  # steps between two publications of the covariance's blocks
 # upper triangles of the blocks of position, velocity, attitude, disturbance and GNSS bias
 WITNESS_NUMBERS = tuple(f.name for f in msgspec.structs.fields(BundleWitness) if f.type is float)
@@ -177,10 +180,13 @@ class EstimatorNode(Node):
         self._imu_check = ImuCheck()
         self._prior = initial_variances(vehicle)
         self._covariances = PoseCovariances()
+        self._turn = CameraTurn(vehicle.estimator.imu.gyro_rad_sqrt_s)
         self._witnesses = BundleWitnesses(self._filter.p_BC, self._filter.q_BC, walk_m_sqrt_s)
         self._pairs = BundlePairs()
         self._receiver_frame = LocalFrame()
         self._with_corners = vehicle.estimator.marker_mode == "corners"
+        filters_corners = vehicle.estimator.camera.corner_drift_px > 0 and not self._with_corners
+        self._corner_filters = CornerFilters(vehicle) if filters_corners else None
         self._attitude: tuple[float, Array] | None = None  # newest (stamp, q_WB), for a start
         self._position: tuple[float, Array, Array] | None = None  # newest (stamp, p_W, v_W), for a start
         self._accuracy_m: tuple[float, float] | None = None  # of the receiver: each horizontal axis, up
@@ -311,6 +317,7 @@ class EstimatorNode(Node):
     def handle_markers(self, message: Markers, now_s: float) -> None:
         if (stamp_s := self._usable(message, now_s, ())) is None:
             return
+        turned = self._camera_turned(stamp_s)
         observations: dict[str, CheckedObservation] = {}
         for received in self._possible(message):
             observation = check(received)
@@ -328,6 +335,7 @@ class EstimatorNode(Node):
         if self._bundle is None:
             self._bundle = next(iter(observations))
         contradicting = self._contradicting(stamp_s, observations)
+        as_received = {o.bundle: o for o in message.observations}
         ids = {o.bundle: frozenset(marker.id for marker in o.markers) for o in message.observations}
         for part, name in enumerate(self._by_use(observations)):
             seen = observations[name]
@@ -336,7 +344,18 @@ class EstimatorNode(Node):
                 self._rejected[Rejection.MARKER_DISPLACED] += 1
             elif name not in contradicting:
                 further = "" if name == self._bundle else name
+                if turned is not None and self._corner_filters is not None and part < REFINED_MAX:
+                    seen = self._corner_filters.refined(as_received[name], seen, turned)
                 self._insert(HistoryEntry(stamp_s, Sensor.MARKER, seen, part=part, bundle=further), now_s)
+
+    def _camera_turned(self, stamp_s: float) -> Turned | None:
+        """Where the camera pointed in the image with this stamp; None before the start."""
+        if self.history is None or self._corner_filters is None:
+            return None
+        newest = self.history.newest
+        exposed_s = stamp_s + float(newest.nominal[StateIndex.CAMERA_DELAY][0])
+        R_BC = rotation_matrix(self._filter.mounted(newest))
+        return self._turn.advance(exposed_s, self.acting_inputs.imu, self._witnesses.attitude, R_BC)
 
     def _possible(self, message: Markers) -> list[BundleObservation]:
         """One observation of each known bundle: an image of the tracker has no other, and each costs time."""

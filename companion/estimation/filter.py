@@ -591,8 +591,7 @@ class Eskf:
         """
         nominal = filter_state.nominal
         # Without its sway, which may have taken a part of the offset.
-        q_BC = quat_multiply(self.q_BC, quat_exp(nominal[StateIndex.MOUNT_OFFSET]))
-        p_BM = self.p_BC + nominal[StateIndex.LEVER] + rotation_matrix(q_BC) @ p_CM
+        p_BM = self.p_BC + nominal[StateIndex.LEVER] + rotation_matrix(self.mounted(filter_state)) @ p_CM
         p_WB, q_WB = nominal[StateIndex.POSITION], nominal[StateIndex.ATTITUDE]
         offset = nominal[StateIndex.MARKER_POSITION] - p_WB - rotation_matrix(q_WB) @ p_BM
         self._inflate(filter_state, (ErrorIndex.POSITION,), offset**2)
@@ -621,6 +620,10 @@ class Eskf:
         p_BC, q_BC = self._camera(filter_state)
         shown_B: Array = self.p_BC + rotation_matrix(self.q_BC) @ rotation_matrix(q_BC).T @ (point_B - p_BC)
         return shown_B
+
+    def mounted(self, filter_state: FilterState) -> Array:
+        """q_BC, (4,), as the filter knows it, without the sway."""
+        return quat_multiply(self.q_BC, quat_exp(filter_state.nominal[StateIndex.MOUNT_OFFSET]))
 
     def _camera(self, filter_state: FilterState) -> tuple[Array, Array]:
         """The camera's position in B [m], (3,), and q_BC, (4,), as the filter knows them."""

@@ -1,0 +1,313 @@
+"""The pose of a bundle from its corners over many images: what stays wrong with each corner is found, not averaged over.
+
+A corner is wrong in two ways that last. Its marker is printed larger or smaller than the marker file says, for good; and light,
+focus and lens pull it the same way for many seconds. In one image both look mostly like a turned bundle: five markers that are 3 m
+away and 0.4 px wrong seem turned by 0.4°, and the aircraft 3 cm to the side. A filter that is given the pose of each image cannot
+tell these apart from a turn.
+
+`CornerFilter` has them as states: size and slow displacement of the corners of each marker, and the rotation of the bundle, which
+the gyroscopes carry from image to image, because a pier does not turn. The position is free in each image: nothing is assumed
+about the motion, so neither a gust nor a bundle that moves is smoothed away. Errors that follow a first-order Gauss-Markov process:
+Gelb, "Applied Optimal Estimation", section 3.8; as states of the filter: ibid., section 4.5.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from companion.core.arrays import Array
+from companion.core.chi_square import quantile
+from companion.core.frames import quat_exp, quat_from_matrix, quat_log, rotation_matrix, skew
+from companion.core.messages import BundleObservation
+from companion.core.vehicle import Vehicle
+from companion.estimation.camera_turn import Turned
+from companion.estimation.observations import CheckedObservation, Pose, angle_between, is_ambiguous
+from companion.tracking.camera_model import CameraModel
+
+# The state: position p_CM [m]; rotation error of R_CM, in C [rad]; sway of the mount, in C [rad]; bias of the gyroscopes, in the
+# camera's axes [rad/s]; then of each marker its size (true over printed in the file, minus 1) and its corners' displacements
+# u0 v0 … u3 v3 [px].
+POSITION, ROTATION, SWAY, GYRO_BIAS, MARKERS = slice(0, 3), slice(3, 6), slice(6, 9), slice(9, 12), 12
+PER_MARKER = 9
+MARKERS_MAX = 12  # of one bundle: with more of them the errors of single corners do not matter
+FILTERS_MAX = 20  # bundles
+
+FREE_POSITION_M = 1.0  # std of the position before an image, about the one that fits to the expected rotation
+POSITION_STEPS = 2  # of Gauss and Newton, to find that one
+# It begins with the mean rotation of so many images in a row, each better than this. From far away the rotation of one image is
+# wrong by many degrees; corners that are linearised about such a rotation would show more of it than they do.
+FIRST_IMAGES, FIRST_STD_RAD = 20, 0.05
+FIRST_ROTATION_RAD = 0.2  # std of that mean: the corners that are used from then on know it better
+KNOWN_SIZE = 1e-4  # std of the size of a bundle's only marker: nothing else measures the range
+
+# The noise from image to image is that of the vehicle file times a factor, which the innovations find.
+NOISE_TIME_S = 2.0
+NOISE_FACTOR = 0.25, 16.0  # bounds, of the variance
+NIS_MAX = 4.0  # per number, as which a larger one counts
+GATE_PROBABILITY = 0.9999
+BAD_IMAGES = 10  # in a row: the bundle or the camera has turned, or the first rotation was wrong
+
+MarkerId = tuple[str, int]  # family, number
+
+
+class SeenMarker(NamedTuple):
+    """A marker in one image."""
+
+    id: MarkerId
+    corners_px: Array  # (8,)
+    corners_M: Array  # (4, 3) [m]
+
+
+class CornerFilter:
+    """Of one bundle. Its images must come in the order of their exposure."""
+
+    def __init__(self, vehicle: Vehicle, camera: CameraModel) -> None:
+        errors, mount, imu = vehicle.estimator.camera, vehicle.estimator.mount, vehicle.estimator.imu
+        self._camera = camera
+        self._noise_px2, self._size2 = vehicle.tracking.corner_noise_px**2, vehicle.tracking.marker_size_std**2
+        self._drift_px2, self._drift_time_s = errors.corner_drift_px**2, errors.corner_drift_time_s
+        self._sway_rad2, self._sway_time_s = mount.std_rad**2, mount.time_constant_s
+        self._bias2, self._bias_time_s = imu.gyro_bias_rad_s**2, imu.bias_time_s
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin with the next image."""
+        self._places: dict[MarkerId, int] = {}  # of a marker's first number in the state
+        self._R_CM: Array = np.eye(3)  # without the sway
+        self._first = 0  # images whose mean this is, before the corners are used
+        self._x = np.zeros(MARKERS)
+        self._P = np.diag(np.repeat([0.0, FIRST_ROTATION_RAD**2, self._sway_rad2, self._bias2], 3))
+        self._factor = 1.0
+        self._bad = 0
+
+    @property
+    def begun(self) -> bool:
+        """Whether the next image's corners are used."""
+        return self._first >= FIRST_IMAGES
+
+    def expected_rotation(self, turn: Turned) -> Array | None:
+        """R_CM (3, 3) of the next image; None before it has begun."""
+        if not self.begun:
+            return None
+        expected: Array = _rotation(self._x[SWAY]) @ self._turned(turn) @ self._R_CM
+        return expected
+
+    def update(
+        self, markers: Sequence[SeenMarker], pose: Pose, covariance: Array, turn: Turned
+    ) -> tuple[Pose, Array] | None:
+        """The pose and its covariance (6, 6), as `messages.BundleObservation` has it; None: not yet, or this image does not fit.
+
+        pose, covariance: of this image alone; turn: of the camera since the image before.
+        """
+        try:
+            if not self.begun:
+                self._begin(rotation_matrix(pose.q_CM), float(covariance[3:, 3:].diagonal().max()) ** 0.5, turn)
+                return None
+            return self._update(markers, pose.p_CM, turn)
+        except np.linalg.LinAlgError:
+            self.restart()
+            return None
+
+    def _begin(self, R_CM: Array, std_rad: float, turn: Turned) -> None:
+        """Take the rotation of an image before the first one whose corners are used."""
+        good = std_rad <= FIRST_STD_RAD
+        if not (good and self._first):
+            self._R_CM, self._first = R_CM, int(good)
+            return
+        self._first += 1
+        mean = turn.R @ self._R_CM
+        self._R_CM = _rotation(quat_log(quat_from_matrix(R_CM @ mean.T)) / self._first) @ mean
+
+    def _update(self, markers: Sequence[SeenMarker], p_CM: Array, turn: Turned) -> tuple[Pose, Array] | None:
+        self._predict(turn)
+        self._add(markers)
+        used = [m for m in markers if m.id in self._places]
+        if not used:
+            return None
+        # Corners are linearised about the position that fits to the expected rotation. That of this image alone has the noise of
+        # its rotation, 15 times its own; products of noise and noise would add up over the images.
+        z, D = self._residual(used, p_CM)
+        for _ in range(POSITION_STEPS):
+            p_CM = p_CM + np.linalg.lstsq(D.reshape(-1, 3), z, rcond=None)[0]
+            z, D = self._residual(used, p_CM)
+        H = self._jacobian(used, D)
+        PHt = self._P @ H.T
+        S = H @ PHt
+        S[np.diag_indices_from(S)] += self._noise_px2 * self._factor
+        solved = np.linalg.solve(S, np.column_stack((PHt.T, z)))
+        nis = float(z @ solved[:, -1])
+        if not self._fits(nis, len(z), turn.time_s):
+            return None
+        gain = solved[:, :-1].T
+        correction = gain @ z
+        P = self._P - gain @ PHt.T
+        self._P = 0.5 * (P + P.T)
+        self._x += correction
+        self._R_CM = _rotation(correction[ROTATION]) @ self._R_CM
+        self._x[POSITION] = self._x[ROTATION] = 0.0
+        R_CM = _rotation(self._x[SWAY]) @ self._R_CM
+        return Pose(p_CM + correction[POSITION], quat_from_matrix(R_CM)), self._pose_covariance(R_CM)
+
+    def _fits(self, nis: float, size: int, duration_s: float) -> bool:
+        """Whether the corners fit to the state; what they say about the noise is taken anyway."""
+        if not nis >= 0.0:
+            raise np.linalg.LinAlgError("the covariance is not one any more")
+        share = 1.0 - np.exp(-duration_s / NOISE_TIME_S)
+        factor = self._factor * (1.0 + share * (min(nis / size, NIS_MAX) - 1.0))
+        self._factor = float(np.clip(factor, *NOISE_FACTOR))
+        if nis < _gate(size):
+            self._bad = 0
+            return True
+        self._bad += 1
+        if self._bad >= BAD_IMAGES:
+            self.restart()
+        return False
+
+    def _turned(self, turn: Turned) -> Array:
+        """The turn without the bias of the gyroscopes, (3, 3)."""
+        turned: Array = _rotation(self._x[GYRO_BIAS] * turn.gyro_s) @ turn.R
+        return turned
+
+    def _predict(self, turn: Turned) -> None:
+        """To the time of the next image; afterwards the position is anywhere."""
+        x, P, drifts = self._x, self._P, self._drifts()
+        turned = self._turned(turn)
+        self._R_CM = turned @ self._R_CM
+        P[ROTATION, :] = turned @ P[ROTATION, :] + turn.gyro_s * P[GYRO_BIAS, :]
+        P[:, ROTATION] = P[:, ROTATION] @ turned.T + turn.gyro_s * P[:, GYRO_BIAS]
+        keep, variance = np.ones(len(x)), np.zeros(len(x))
+        keep[POSITION] = 0.0
+        for part, time_s, stationary in (
+            (SWAY, self._sway_time_s, self._sway_rad2),
+            (GYRO_BIAS, self._bias_time_s, self._bias2),
+            (drifts, self._drift_time_s, self._drift_px2),
+        ):
+            keep[part] = np.exp(-turn.time_s / time_s)
+            variance[part] = stationary * (1.0 - keep[part] ** 2)
+        variance[POSITION] = FREE_POSITION_M**2
+        variance[ROTATION] = turn.variance_rad2
+        x *= keep
+        P *= keep[:, None] * keep
+        P[np.diag_indices_from(P)] += variance
+
+    def _drifts(self) -> Array:
+        """Places of all displacements in the state."""
+        places = np.arange(MARKERS, len(self._x))
+        drifts: Array = places[(places - MARKERS) % PER_MARKER != 0]
+        return drifts
+
+    def _add(self, markers: Sequence[SeenMarker]) -> None:
+        """Give markers that were not seen before their places in the state."""
+        known = len(self._places)
+        new = list(dict.fromkeys(m.id for m in markers if m.id not in self._places))[: MARKERS_MAX - known]
+        if not new:
+            return
+        self._places |= {marker: MARKERS + PER_MARKER * (known + i) for i, marker in enumerate(new)}
+        old, size = len(self._x), MARKERS + PER_MARKER * len(self._places)
+        variance = np.tile([self._size2, *8 * [self._drift_px2]], len(self._places) - known)
+        P = np.zeros((size, size))
+        P[:old, :old] = self._P
+        P[range(old, size), range(old, size)] = variance
+        if len(self._places) == 1:
+            P[MARKERS, MARKERS] = min(self._size2, KNOWN_SIZE**2)
+        elif known == 1:
+            P[MARKERS, :] = P[:, MARKERS] = 0.0
+            P[MARKERS, MARKERS] = self._size2
+        self._x, self._P = np.concatenate((self._x, np.zeros(size - old))), P
+
+    def _arms(self, markers: Sequence[SeenMarker]) -> tuple[Array, Array]:
+        """From the bundle's origin to each marker's middle, and from there to its corners as in the file, in C; (n, 4, 3)."""
+        corners_C = np.array([m.corners_M for m in markers]) @ (_rotation(self._x[SWAY]) @ self._R_CM).T
+        middles_C = corners_C.mean(axis=1, keepdims=True)
+        return middles_C, corners_C - middles_C
+
+    def _residual(self, markers: Sequence[SeenMarker], p_CM: Array) -> tuple[Array, Array]:
+        """Seen less expected corners [px], (8 n,), and how these depend on the points in the camera's axes, (4 n, 2, 3)."""
+        places = np.array([self._places[m.id] for m in markers])
+        middles_C, arms_C = self._arms(markers)
+        points_C = middles_C + (1.0 + self._x[places])[:, None, None] * arms_C + p_CM
+        px, D = self._camera.project_with_jacobian(points_C.reshape(-1, 3))
+        displaced = self._x[places[:, None] + np.arange(1, PER_MARKER)]
+        z = (np.array([m.corners_px for m in markers]) - displaced).ravel() - px.ravel()
+        if not np.isfinite(z).all():
+            raise np.linalg.LinAlgError("a corner is not in front of the camera")
+        return z, D
+
+    def _jacobian(self, markers: Sequence[SeenMarker], D: Array) -> Array:
+        """Of the expected corners by the state, (8 n, size)."""
+        n = len(markers)
+        H = np.zeros((8 * n, len(self._x)))
+        places = [self._places[m.id] for m in markers]
+        middles_C, arms_C = self._arms(markers)
+        rays_C = (middles_C + (1.0 + self._x[places])[:, None, None] * arms_C).reshape(-1, 3)
+        H[:, POSITION] = D.reshape(-1, 3)
+        H[:, ROTATION] = H[:, SWAY] = -np.matmul(D, [skew(ray) for ray in rays_C]).reshape(-1, 3)
+        by_size = np.einsum("kij,kj->ki", D, arms_C.reshape(-1, 3)).reshape(n, 8)
+        for row, place in enumerate(places):
+            rows = slice(8 * row, 8 * row + 8)
+            H[rows, place] = by_size[row]
+            H[rows, place + 1 : place + PER_MARKER] = np.eye(8)
+        return H
+
+    def _pose_covariance(self, R_CM: Array) -> Array:
+        """Of p_CM and of the right-multiplied rotation error of q_CM; the state has it on the left, in two parts.
+
+        Without the correlation of both. Its sign is that of a tilt of half a degree, so it follows the error of the rotation; and the
+        main filter's slow error, which is in units of this covariance, would turn that product into a mean (1 cm of range).
+        """
+        covariance = np.zeros((6, 6))
+        covariance[:3, :3] = self._P[POSITION, POSITION]
+        J = np.hstack((R_CM.T, R_CM.T))
+        turned = np.r_[ROTATION, SWAY]
+        covariance[3:, 3:] = J @ self._P[np.ix_(turned, turned)] @ J.T
+        return covariance
+
+
+def _rotation(vector: Array) -> Array:
+    """R (3, 3) of a rotation vector [rad]."""
+    return rotation_matrix(quat_exp(vector))
+
+
+@functools.cache  # few values: one for each number of corners
+def _gate(size: int) -> float:
+    return quantile(GATE_PROBABILITY, size)
+
+
+class CornerFilters:
+    """The filters of all bundles: the pose of each image goes in, the pose from all images comes out."""
+
+    def __init__(self, vehicle: Vehicle) -> None:
+        self._vehicle, self._camera = vehicle, CameraModel(vehicle.camera)
+        self._filters: dict[str, tuple[CornerFilter, Turned]] = {}  # and where the camera pointed in its newest image
+
+    def refined(self, received: BundleObservation, seen: CheckedObservation, now: Turned) -> CheckedObservation:
+        """The observation with its pose from all images; as it was where that is not possible.
+
+        received, seen: the same observation, as it came and checked; now: where the camera pointed in this image.
+        """
+        corners, before = self._filters.pop(received.bundle, (None, now))
+        if corners is None:
+            corners = CornerFilter(self._vehicle, self._camera)
+        elif now.time_s <= before.time_s:  # late, or the camera's delay is now taken for another
+            self._filters[received.bundle] = corners, before
+            return seen
+        self._filters[received.bundle] = corners, now
+        if len(self._filters) > FILTERS_MAX:
+            del self._filters[next(iter(self._filters))]  # the bundle that was not seen for longest
+        turn = now.since(before)
+        pose, expected = seen.best, corners.expected_rotation(turn)
+        if is_ambiguous(seen) and seen.alternative is not None:
+            if expected is None:
+                corners.restart()  # which of two poses the bundle has is not known
+                return seen
+            q_CM = quat_from_matrix(expected)
+            pose = min(seen.best, seen.alternative, key=lambda p: angle_between(p.q_CM, q_CM))
+        markers = [
+            SeenMarker((m.family, m.id), np.array(m.corners_px), np.array(m.corners_M)) for m in received.markers
+        ]
+        found = corners.update(markers, pose, seen.covariance, turn)
+        if found is None:
+            return seen
+        return seen._replace(best=found[0], alternative=None, covariance=found[1])

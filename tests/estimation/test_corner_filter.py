@@ -1,0 +1,355 @@
+"""The pose of a bundle from its corners over many images, in a world whose errors are not those of the vehicle file."""
+
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+import pytest
+
+from companion.core.frames import quat_exp, quat_from_matrix, quat_log, rotation_matrix
+from companion.core.messages import BundleObservation, MarkerCorners, PoseSolution
+from companion.estimation.camera_turn import Turned
+from companion.estimation.corner_filter import (
+    BAD_IMAGES,
+    FIRST_IMAGES,
+    MARKERS,
+    MARKERS_MAX,
+    PER_MARKER,
+    POSITION,
+    ROTATION,
+    SWAY,
+    CornerFilter,
+    CornerFilters,
+    SeenMarker,
+)
+from companion.estimation.observations import Pose, check
+from companion.tracking.camera_model import CameraModel
+from companion.tracking.pose import PoseSolver
+
+RATE_HZ = 20.0
+FACING = np.diag([1.0, -1.0, -1.0])
+SQUARE = np.array([[-0.5, 0.5, 0], [0.5, 0.5, 0], [0.5, -0.5, 0], [-0.5, -0.5, 0]])
+PIER = [((-0.45, 0.3), 0.3), ((0.45, 0.3), 0.3), ((-0.45, -0.3), 0.3), ((0.45, -0.3), 0.3), ((0.0, 0.0), 0.15)]
+ABOUT = np.array([0.0, 0.0, 3.0])
+
+
+@dataclass
+class World:
+    """A camera that moves in front of a bundle, with the errors of its corners."""
+
+    camera: CameraModel
+    seed: int
+    drift_px: float = 0.5
+    drift_time_s: float = 8.0
+    white_px: float = 0.4
+    size_std: float = 0.012
+    sway_rad: float = 0.004
+    gyro_bias: np.ndarray = field(default_factory=lambda: np.array([0.0015, -0.001, 0.001]))
+    markers: list = field(default_factory=lambda: PIER)
+    seen: int | None = None  # markers that each image shows
+
+    def __post_init__(self):
+        self.rng = np.random.default_rng(self.seed)
+        self.corners_M = np.array([SQUARE * size + [*middle, 0.0] for middle, size in self.markers])
+        n = len(self.markers)
+        self.sizes = self.rng.uniform(-(3**0.5), 3**0.5, n) * self.size_std
+        self.drift = self.rng.normal(0.0, self.drift_px, (n, 8))
+        self.sway = np.zeros(3)
+        self.R_CM = rotation_matrix(quat_exp((0.1, -0.08, 0.02))) @ FACING  # without the sway
+        self.p_CM = ABOUT.copy()
+        self.turned, self.time_s = np.eye(3), 0.0
+        self.measured = np.eye(3)
+
+    def step(self):
+        """One image later: (what is seen, where the camera points by its gyroscopes)."""
+        dt, rng = 1 / RATE_HZ, self.rng
+        turn = rotation_matrix(quat_exp(rng.normal(0.0, 0.01, 3)))
+        self.R_CM, self.measured = (
+            turn @ self.R_CM,
+            rotation_matrix(quat_exp(-self.gyro_bias * dt)) @ turn @ self.measured,
+        )
+        self.p_CM = ABOUT + 0.3 * np.sin([0.7 * self.time_s, 1.1 * self.time_s, 0.4 * self.time_s])
+        keep = np.exp(-dt / self.drift_time_s)
+        self.drift = keep * self.drift + np.sqrt(1 - keep**2) * self.drift_px * rng.normal(size=self.drift.shape)
+        keep = np.exp(-dt / 0.5)
+        self.sway = keep * self.sway + np.sqrt(1 - keep**2) * self.sway_rad * rng.normal(size=3)
+        self.time_s += dt
+        return self.image(), Turned(self.time_s, self.measured, 0.001**2 * self.time_s, self.time_s)
+
+    @property
+    def R(self):
+        return rotation_matrix(quat_exp(self.sway)) @ self.R_CM
+
+    def image(self):
+        middle = self.corners_M.mean(axis=1, keepdims=True)
+        printed = middle + (1 + self.sizes)[:, None, None] * (self.corners_M - middle)
+        px = self.camera.project(printed.reshape(-1, 3) @ self.R.T + self.p_CM).reshape(-1, 8)
+        px = px + self.drift + self.rng.normal(0.0, self.white_px, px.shape)
+        return [SeenMarker(("aruco", i), px[i], self.corners_M[i]) for i in range(self.seen or len(px))]
+
+
+@dataclass
+class Flown:
+    single: np.ndarray  # errors of p_CM and of the rotation of each image's own pose, (n, 6)
+    joint: np.ndarray  # of the filter's
+    covariances: np.ndarray
+
+
+def errors(world, p_CM, q_CM):
+    return [*(p_CM - world.p_CM), *-quat_log(quat_from_matrix(rotation_matrix(q_CM).T @ world.R))]
+
+
+def fly(vehicle, world, duration_s=60.0, after_s=10.0):
+    corners = CornerFilter(vehicle, world.camera)
+    before, single, joint, covariances = None, [], [], []
+    while world.time_s < duration_s:
+        seen, now = world.step()
+        own = own_pose(vehicle, world.camera, seen)
+        found = corners.update(seen, Pose(own.best.p_CM, own.best.q_CM), own.covariance, now.since(before or now))
+        before = now
+        if found is not None and world.time_s > after_s:
+            single.append(errors(world, own.best.p_CM, own.best.q_CM))
+            joint.append(errors(world, *found[0]))
+            covariances.append(found[1])
+    return Flown(np.array(single), np.array(joint), np.array(covariances)), corners
+
+
+def own_pose(vehicle, camera, seen):
+    """What the tracker makes of one image."""
+    tracking = vehicle.tracking
+    solver = PoseSolver(camera, tracking.corner_noise_px, tracking.max_reprojection_px, 1.0, tracking.marker_size_std)
+    return solver.solve(np.array([m.corners_px for m in seen]).reshape(-1, 4, 2), np.array([m.corners_M for m in seen]))
+
+
+@pytest.fixture(scope="module")
+def camera(vehicle):
+    return CameraModel(vehicle.camera)
+
+
+@pytest.fixture(scope="module")
+def flights(vehicle, camera):
+    return [fly(vehicle, World(camera, seed))[0] for seed in range(12)]
+
+
+def rms(values):
+    return np.sqrt(np.mean(np.square(values)))
+
+
+def body_position(flown, of):
+    """Errors of the camera in the bundle's frame: range times the error of the rotation, and of p_CM."""
+    values = np.array(getattr(flown, of))
+    return np.array([np.cross(ABOUT, FACING @ v[3:]) + v[:3] for v in values])
+
+
+def test_the_errors_of_the_corners_cost_a_third_less_than_in_single_images(flights):
+    single, joint = (
+        np.concatenate([body_position(f, of)[:: int(RATE_HZ)] for f in flights]) for of in ("single", "joint")
+    )
+    assert rms(joint) < 0.67 * rms(single)
+
+
+def test_the_covariance_is_honest_in_a_world_with_other_numbers(flights):
+    """Drift, its time, noise, sizes, sway and bias of this world are all others than the vehicle file's."""
+    per_number = []
+    for flown in flights:
+        nees = [e @ np.linalg.solve(c, e) for e, c in zip(flown.joint, flown.covariances, strict=True)]
+        per_number.append(np.mean(nees) / 6)
+    assert 0.6 < np.median(per_number) < 1.6, np.round(per_number, 2)
+
+
+def test_the_sizes_of_the_markers_are_found(vehicle, camera):
+    world = World(camera, 3)
+    _, corners = fly(vehicle, world)
+    found = corners._x[MARKERS::PER_MARKER]
+    wrong, prior = found[:4] - world.sizes[:4], world.sizes[:4]  # the fifth is too small in the image to measure
+    assert rms(wrong) < 0.3 * rms(prior)
+
+
+def test_jacobian_against_finite_differences(vehicle, camera):
+    world = World(camera, 1)
+    _, corners = fly(vehicle, world, duration_s=5.0)
+    corners._x[SWAY] = 0.0  # the rotation error and the sway are one rotation then
+    markers, p_CM = world.image(), np.array([0.1, -0.2, 2.5])
+    _, D = corners._residual(markers, p_CM)
+    H, step = corners._jacobian(markers, D), 1e-6
+
+    def expected(direction):
+        moved = CornerFilter(vehicle, camera)
+        moved.__dict__ |= corners.__dict__ | {"_x": corners._x + direction}
+        moved._R_CM = rotation_matrix(quat_exp(direction[ROTATION])) @ corners._R_CM
+        z, _ = moved._residual(markers, p_CM + direction[POSITION])
+        return np.concatenate([m.corners_px for m in markers]) - z
+
+    for i in range(len(corners._x)):
+        direction = np.zeros(len(corners._x))
+        direction[i] = step
+        difference = (expected(direction) - expected(-direction)) / (2 * step)
+        np.testing.assert_allclose(H[:, i], difference, rtol=1e-5, atol=1e-4)
+
+
+def after(vehicle, world, change, duration_s=1.0):
+    """Poses (None: not used) after something has changed in the world."""
+    corners = CornerFilter(vehicle, world.camera)
+    before, found = None, []
+    while world.time_s < 20.0 + duration_s:
+        seen, now = world.step()
+        if world.time_s > 20.0:
+            seen, now = change(world, seen, now)
+        own = own_pose(vehicle, world.camera, seen)
+        result = corners.update(seen, Pose(own.best.p_CM, own.best.q_CM), own.covariance, now.since(before or now))
+        before = now
+        if world.time_s > 20.0:
+            found.append(None if result is None else errors(world, *result[0]))
+    return found, corners
+
+
+def test_a_bundle_that_moves_is_followed_at_once(vehicle, camera):
+    def moved(world, seen, now):
+        world.p_CM = world.p_CM + [0.4, 0.0, 0.3]
+        return world.image(), now
+
+    found, _ = after(vehicle, World(camera, 2), moved)
+    assert all(f is not None and np.linalg.norm(f[:3]) < 0.03 for f in found)
+
+
+def test_a_camera_that_is_knocked_is_given_up_and_begun_again(vehicle, camera):
+    def knocked(world, seen, now):
+        world.p_CM = rotation_matrix(quat_exp((0.0, 0.2, 0.0))) @ world.p_CM
+        at_rest, world.R_CM = world.R_CM, rotation_matrix(quat_exp((0.0, 0.2, 0.0))) @ world.R_CM
+        seen = world.image()
+        world.R_CM = at_rest
+        return seen, now
+
+    found, corners = after(vehicle, World(camera, 2), knocked, duration_s=3.0)
+    again = BAD_IMAGES + FIRST_IMAGES
+    assert all(f is None for f in found[:again])
+    assert all(f is not None for f in found[again + 2 :])
+
+
+def test_until_it_has_begun_and_where_an_image_does_not_fit_there_is_no_pose(vehicle, camera):
+    world = World(camera, 5)
+    corners, now = CornerFilter(vehicle, camera), None
+    pose, covariance = Pose(ABOUT, quat_from_matrix(FACING)), np.eye(6) * 1e-6
+    for _ in range(FIRST_IMAGES):
+        seen, stamp = world.step()
+        assert corners.update(seen, pose, covariance, stamp.since(now or stamp)) is None
+        now = stamp
+    assert corners.begun
+    far_away = np.eye(6) * 0.1
+    other = CornerFilter(vehicle, camera)
+    for _ in range(3 * FIRST_IMAGES):
+        seen, stamp = world.step()
+        assert other.update(seen, pose, far_away, stamp.since(stamp)) is None
+    assert not other.begun
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, 1e300, -1e9])
+def test_impossible_corners_do_no_harm(vehicle, camera, wrong):
+    def broken(world, seen, now):
+        px = seen[0].corners_px.copy()
+        px[3] = wrong
+        return [seen[0]._replace(corners_px=px), *seen[1:]], now
+
+    world = World(camera, 2)
+    corners, before = CornerFilter(vehicle, camera), None
+    pose = Pose(ABOUT, quat_from_matrix(FACING))
+    for i in range(200):
+        seen, now = world.step()
+        if i > 100 and i % 3 == 0:
+            seen, now = broken(world, seen, now)
+        own = Pose(world.p_CM, quat_from_matrix(world.R))
+        found = corners.update(seen, own if i % 7 else pose, np.eye(6) * 1e-6, now.since(before or now))
+        before = now
+        if found is not None:
+            assert np.isfinite(found[0].p_CM).all()
+            np.linalg.cholesky(found[1])
+
+
+def test_more_markers_than_it_has_places_for(vehicle, camera):
+    many = [((x, y), 0.1) for x in np.linspace(-0.8, 0.8, 7) for y in np.linspace(-0.5, 0.5, 4)]
+    flown, corners = fly(vehicle, World(camera, 1, markers=many), duration_s=12.0, after_s=5.0)
+    assert len(corners._x) == MARKERS + PER_MARKER * MARKERS_MAX
+    assert rms(flown.joint[:, :3]) < 0.02
+    world = World(camera, 1, markers=many)
+    unknown = [SeenMarker(("other", i), m.corners_px, m.corners_M) for i, m in enumerate(world.image())]
+    assert (
+        corners.update(
+            unknown, Pose(ABOUT, quat_from_matrix(FACING)), np.eye(6) * 1e-6, Turned(0.1, np.eye(3), 1e-6, 0.1)
+        )
+        is None
+    )
+
+
+def test_a_single_marker_keeps_the_range_of_its_size(vehicle, camera):
+    world = World(camera, 4, markers=[((0.0, 0.0), 0.4)], size_std=0.0)
+    flown, _ = fly(vehicle, world, duration_s=30.0)
+    assert rms(flown.joint[:, 2]) < 1.2 * rms(flown.single[:, 2])
+
+
+def test_a_second_marker_frees_the_size_of_the_first(vehicle, camera):
+    world = World(camera, 4, seen=1)
+    corners, before = CornerFilter(vehicle, camera), None
+    for i in range(3 * FIRST_IMAGES):
+        world.seen = 1 if i < 2 * FIRST_IMAGES else None
+        seen, now = world.step()
+        corners.update(seen, Pose(world.p_CM, quat_from_matrix(world.R)), np.eye(6) * 1e-6, now.since(before or now))
+        before = now
+        if i == 2 * FIRST_IMAGES - 1:
+            assert corners._P[MARKERS, MARKERS] < 1e-7
+    assert corners._P[MARKERS, MARKERS] > 1e-7
+
+
+# --- of all bundles
+
+
+def observation(world, seen, own):
+    markers = [MarkerCorners(*m.id, tuple(m.corners_px), tuple(map(tuple, m.corners_M))) for m in seen]
+    best = PoseSolution(tuple(own.best.p_CM), tuple(own.best.q_CM), 0.3)
+    other = PoseSolution(
+        tuple(own.best.p_CM), tuple(quat_from_matrix(rotation_matrix(own.best.q_CM) @ flip(world))), 0.3
+    )
+    return BundleObservation("pier", markers, best, other, False, tuple(own.covariance.ravel()), 0.3)
+
+
+def flip(world):
+    """A turn about the bundle's vertical, as that between the two poses of a plane."""
+    return rotation_matrix(quat_exp((0.0, 0.3, 0.0)))
+
+
+def refine(vehicle, world, changed=lambda i, o: o, images=120):
+    filters, results = CornerFilters(vehicle), []
+    for i in range(images):
+        seen, now = world.step()
+        own = own_pose(vehicle, world.camera, seen)
+        received = changed(i, observation(world, seen, own))
+        checked = check(received)
+        results.append((checked, filters.refined(received, checked, now), now))
+    return results, filters
+
+
+def test_an_ambiguous_image_gets_the_pose_that_the_filter_expects(vehicle, camera):
+    def ambiguous(i, o):
+        """The wrong pose explains the corners a little better."""
+        return msgspec.structs.replace(o, best=o.alternative, alternative=o.best, ambiguous=True) if i > 60 else o
+
+    world = World(camera, 6)
+    results, _ = refine(vehicle, world, ambiguous)
+    checked, refined, _ = results[-1]
+    assert checked.alternative is not None
+    assert refined.alternative is None
+    assert np.linalg.norm(errors(world, *refined.best)[3:]) < 0.03
+
+
+def test_it_does_not_begin_with_an_ambiguous_image(vehicle, camera):
+    results, _ = refine(vehicle, World(camera, 6), lambda i, o: msgspec.structs.replace(o, ambiguous=True))
+    assert all(refined is checked for checked, refined, _ in results)
+
+
+def test_a_late_image_is_used_as_it_is(vehicle, camera):
+    world = World(camera, 6)
+    results, filters = refine(vehicle, world)
+    checked, _, now = results[-1]
+    seen, next_ = world.step()
+    received = observation(world, seen, own_pose(vehicle, camera, seen))
+    assert filters.refined(received, checked, now._replace(time_s=now.time_s - 0.01)) is checked
+    assert filters.refined(received, checked, next_) is not checked
