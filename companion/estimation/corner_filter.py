@@ -19,7 +19,7 @@ import numpy as np
 
 from companion.core.arrays import Array
 from companion.core.chi_square import quantile
-from companion.core.frames import quat_exp, quat_from_matrix, quat_log, rotation_matrix, skew
+from companion.core.frames import quat_exp, quat_from_matrix, quat_log, rotation_matrix
 from companion.core.messages import BundleObservation
 from companion.core.vehicle import Vehicle
 from companion.estimation.camera_turn import Turned
@@ -35,7 +35,6 @@ MARKERS_MAX = 12  # of one bundle: with more of them the errors of single corner
 FILTERS_MAX = 20  # bundles
 
 FREE_POSITION_M = 1.0  # std of the position before an image, about the one that fits to the expected rotation
-POSITION_STEPS = 2  # of Gauss and Newton, to find that one
 # It begins with the mean rotation of so many images in a row, each better than this. From far away the rotation of one image is
 # wrong by many degrees; corners that are linearised about such a rotation would show more of it than they do.
 FIRST_IMAGES, FIRST_STD_RAD = 20, 0.05
@@ -47,7 +46,11 @@ NOISE_TIME_S = 2.0
 NOISE_FACTOR = 0.25, 16.0  # bounds, of the variance
 NIS_MAX = 4.0  # per number, as which a larger one counts
 GATE_PROBABILITY = 0.9999
+FACTOR_TRUSTED = 6.0  # beyond it the noise is no noise of corners: the mount sways more than the vehicle file says
 BAD_IMAGES = 10  # in a row: the bundle or the camera has turned, or the first rotation was wrong
+
+APART_MAX_PX = 1e5  # from seen to expected corner: no image is as large
+EIGHT = np.eye(8)
 
 MarkerId = tuple[str, int]  # family, number
 
@@ -58,6 +61,15 @@ class SeenMarker(NamedTuple):
     id: MarkerId
     corners_px: Array  # (8,)
     corners_M: Array  # (4, 3) [m]
+
+
+class _Expected(NamedTuple):
+    """The corners of n markers as the state expects them, and as they are seen."""
+
+    places: Array  # (n,) of the markers in the state
+    arms_C: Array  # (4 n, 3) from the middle of each marker to its corners as in the file, in C
+    rays_C: Array  # (4 n, 3) from the bundle's origin to the corners
+    px: Array  # (8 n,) as seen, without the displacements
 
 
 class CornerFilter:
@@ -81,6 +93,7 @@ class CornerFilter:
         self._P = np.diag(np.repeat([0.0, FIRST_ROTATION_RAD**2, self._sway_rad2, self._bias2], 3))
         self._factor = 1.0
         self._bad = 0
+        self._used = False  # whether any corners were
 
     @property
     def begun(self) -> bool:
@@ -106,7 +119,7 @@ class CornerFilter:
                 self._begin(rotation_matrix(pose.q_CM), float(covariance[3:, 3:].diagonal().max()) ** 0.5, turn)
                 return None
             return self._update(markers, pose.p_CM, turn)
-        except np.linalg.LinAlgError:
+        except (np.linalg.LinAlgError, ValueError):  # numbers that cannot be computed with
             self.restart()
             return None
 
@@ -121,25 +134,39 @@ class CornerFilter:
         self._R_CM = _rotation(quat_log(quat_from_matrix(R_CM @ mean.T)) / self._first) @ mean
 
     def _update(self, markers: Sequence[SeenMarker], p_CM: Array, turn: Turned) -> tuple[Pose, Array] | None:
+        known = float(self._P[ROTATION, ROTATION].diagonal().max())
         self._predict(turn)
+        now = float(self._P[ROTATION, ROTATION].diagonal().max())
         self._add(markers)
         used = [m for m in markers if m.id in self._places]
-        if not used:
+        lost = self._used and now > max(2 * known, FIRST_STD_RAD**2)
+        # Out of sight for too long, or at another part of a long bundle.
+        if lost or 2 * len(used) < min(len(markers), MARKERS_MAX):
+            self.restart()
             return None
-        # Corners are linearised about the position that fits to the expected rotation. That of this image alone has the noise of
-        # its rotation, 15 times its own; products of noise and noise would add up over the images.
-        z, D = self._residual(used, p_CM)
-        for _ in range(POSITION_STEPS):
-            p_CM = p_CM + np.linalg.lstsq(D.reshape(-1, 3), z, rcond=None)[0]
-            z, D = self._residual(used, p_CM)
-        H = self._jacobian(used, D)
+        # Corners are linearised about the position that fits to the expected rotation, found by one step of Gauss and Newton. That
+        # of this image alone has the noise of its rotation, 15 times its own; products of noise and noise would add up over the
+        # images.
+        expected = self._expected(used)
+        z, D = self._residual(expected, p_CM)
+        if not (np.abs(z) < APART_MAX_PX).all():  # True for NaN: a point that is not in front of the camera
+            self._misfit()
+            return None
+        p_CM = p_CM + np.linalg.lstsq(D.reshape(-1, 3), z, rcond=None)[0]
+        z, D = self._residual(expected, p_CM)
+        if not (np.abs(z) < APART_MAX_PX).all():
+            self._misfit()
+            return None
+        H = self._jacobian(expected, D)
         PHt = self._P @ H.T
         S = H @ PHt
         S[np.diag_indices_from(S)] += self._noise_px2 * self._factor
         solved = np.linalg.solve(S, np.column_stack((PHt.T, z)))
         nis = float(z @ solved[:, -1])
         if not self._fits(nis, len(z), turn.time_s):
+            self._misfit()
             return None
+        self._bad, self._used = 0, True
         gain = solved[:, :-1].T
         correction = gain @ z
         P = self._P - gain @ PHt.T
@@ -147,6 +174,8 @@ class CornerFilter:
         self._x += correction
         self._R_CM = _rotation(correction[ROTATION]) @ self._R_CM
         self._x[POSITION] = self._x[ROTATION] = 0.0
+        if self._factor > FACTOR_TRUSTED:
+            return None
         R_CM = _rotation(self._x[SWAY]) @ self._R_CM
         return Pose(p_CM + correction[POSITION], quat_from_matrix(R_CM)), self._pose_covariance(R_CM)
 
@@ -157,13 +186,13 @@ class CornerFilter:
         share = 1.0 - np.exp(-duration_s / NOISE_TIME_S)
         factor = self._factor * (1.0 + share * (min(nis / size, NIS_MAX) - 1.0))
         self._factor = float(np.clip(factor, *NOISE_FACTOR))
-        if nis < _gate(size):
-            self._bad = 0
-            return True
+        return nis < _gate(size)
+
+    def _misfit(self) -> None:
+        """An image whose corners are not used."""
         self._bad += 1
         if self._bad >= BAD_IMAGES:
             self.restart()
-        return False
 
     def _turned(self, turn: Turned) -> Array:
         """The turn without the bias of the gyroscopes, (3, 3)."""
@@ -217,38 +246,33 @@ class CornerFilter:
             P[MARKERS, MARKERS] = self._size2
         self._x, self._P = np.concatenate((self._x, np.zeros(size - old))), P
 
-    def _arms(self, markers: Sequence[SeenMarker]) -> tuple[Array, Array]:
-        """From the bundle's origin to each marker's middle, and from there to its corners as in the file, in C; (n, 4, 3)."""
-        corners_C = np.array([m.corners_M for m in markers]) @ (_rotation(self._x[SWAY]) @ self._R_CM).T
-        middles_C = corners_C.mean(axis=1, keepdims=True)
-        return middles_C, corners_C - middles_C
-
-    def _residual(self, markers: Sequence[SeenMarker], p_CM: Array) -> tuple[Array, Array]:
-        """Seen less expected corners [px], (8 n,), and how these depend on the points in the camera's axes, (4 n, 2, 3)."""
+    def _expected(self, markers: Sequence[SeenMarker]) -> _Expected:
+        R_CM = _rotation(self._x[SWAY]) @ self._R_CM
         places = np.array([self._places[m.id] for m in markers])
-        middles_C, arms_C = self._arms(markers)
-        points_C = middles_C + (1.0 + self._x[places])[:, None, None] * arms_C + p_CM
-        px, D = self._camera.project_with_jacobian(points_C.reshape(-1, 3))
+        corners_C = np.array([m.corners_M for m in markers]) @ R_CM.T
+        middles_C = corners_C.mean(axis=1, keepdims=True)
+        arms_C = corners_C - middles_C
+        rays_C = middles_C + (1.0 + self._x[places])[:, None, None] * arms_C
         displaced = self._x[places[:, None] + np.arange(1, PER_MARKER)]
-        z = (np.array([m.corners_px for m in markers]) - displaced).ravel() - px.ravel()
-        if not np.isfinite(z).all():
-            raise np.linalg.LinAlgError("a corner is not in front of the camera")
-        return z, D
+        px = (np.array([m.corners_px for m in markers]) - displaced).ravel()
+        return _Expected(places, arms_C.reshape(-1, 3), rays_C.reshape(-1, 3), px)
 
-    def _jacobian(self, markers: Sequence[SeenMarker], D: Array) -> Array:
+    def _residual(self, expected: _Expected, p_CM: Array) -> tuple[Array, Array]:
+        """Seen less expected corners [px], (8 n,), and how these depend on the points in the camera's axes, (4 n, 2, 3)."""
+        px, D = self._camera.project_with_jacobian(expected.rays_C + p_CM)
+        return expected.px - px.ravel(), D
+
+    def _jacobian(self, expected: _Expected, D: Array) -> Array:
         """Of the expected corners by the state, (8 n, size)."""
-        n = len(markers)
-        H = np.zeros((8 * n, len(self._x)))
-        places = [self._places[m.id] for m in markers]
-        middles_C, arms_C = self._arms(markers)
-        rays_C = (middles_C + (1.0 + self._x[places])[:, None, None] * arms_C).reshape(-1, 3)
+        places, arms_C, rays_C, _ = expected
+        H = np.zeros((8 * len(places), len(self._x)))
         H[:, POSITION] = D.reshape(-1, 3)
-        H[:, ROTATION] = H[:, SWAY] = -np.matmul(D, [skew(ray) for ray in rays_C]).reshape(-1, 3)
-        by_size = np.einsum("kij,kj->ki", D, arms_C.reshape(-1, 3)).reshape(n, 8)
+        H[:, ROTATION] = H[:, SWAY] = np.cross(rays_C[:, None], D).reshape(-1, 3)  # d · (δ × ray) = δ · (ray × d)
+        by_size = np.einsum("kij,kj->ki", D, arms_C).reshape(-1, 8)
         for row, place in enumerate(places):
             rows = slice(8 * row, 8 * row + 8)
             H[rows, place] = by_size[row]
-            H[rows, place + 1 : place + PER_MARKER] = np.eye(8)
+            H[rows, place + 1 : place + PER_MARKER] = EIGHT
         return H
 
     def _pose_covariance(self, R_CM: Array) -> Array:
@@ -262,7 +286,9 @@ class CornerFilter:
         J = np.hstack((R_CM.T, R_CM.T))
         turned = np.r_[ROTATION, SWAY]
         covariance[3:, 3:] = J @ self._P[np.ix_(turned, turned)] @ J.T
-        return covariance
+        # Displacements that are larger than the vehicle file's are something else, a marker in a wrong place.
+        misfit = float(np.mean(self._x[self._drifts()] ** 2)) / self._drift_px2
+        return covariance * max(misfit, 1.0)
 
 
 def _rotation(vector: Array) -> Array:
@@ -304,10 +330,11 @@ class CornerFilters:
                 return seen
             q_CM = quat_from_matrix(expected)
             pose = min(seen.best, seen.alternative, key=lambda p: angle_between(p.q_CM, q_CM))
-        markers = [
-            SeenMarker((m.family, m.id), np.array(m.corners_px), np.array(m.corners_M)) for m in received.markers
-        ]
-        found = corners.update(markers, pose, seen.covariance, turn)
+        markers = {
+            (m.family, m.id): SeenMarker((m.family, m.id), np.array(m.corners_px), np.array(m.corners_M))
+            for m in received.markers
+        }
+        found = corners.update(list(markers.values()), pose, seen.covariance, turn)
         if found is None:
             return seen
         return seen._replace(best=found[0], alternative=None, covariance=found[1])

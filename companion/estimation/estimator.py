@@ -79,7 +79,9 @@ FORCE_PERIOD_S = 0.02  # of the accelerometer in one measurement of the disturba
 # which would be taken for a thrust that is too small; over several tenths the disturbance is known too late.
 THRUST_PERIOD_S = 0.1
 OFFSETS = tuple(FilterOffset)
-REFINED_MAX = 3  # bundles of an image whose corners are filtered, for the time that it takes
+FILTERED_MAX = (
+    16  # markers of an image from which on no further bundle's corners are filtered, for the time that it takes
+)
 BLOCKS_EVERY = 10  # steps between two publications of the covariance's blocks
 # upper triangles of the blocks of position, velocity, attitude, disturbance and GNSS bias
 WITNESS_NUMBERS = tuple(f.name for f in msgspec.structs.fields(BundleWitness) if f.type is float)
@@ -337,6 +339,7 @@ class EstimatorNode(Node):
         contradicting = self._contradicting(stamp_s, observations)
         as_received = {o.bundle: o for o in message.observations}
         ids = {o.bundle: frozenset(marker.id for marker in o.markers) for o in message.observations}
+        filtered = 0
         for part, name in enumerate(self._by_use(observations)):
             seen = observations[name]
             expected = self._expected(name, stamp_s)
@@ -344,18 +347,24 @@ class EstimatorNode(Node):
                 self._rejected[Rejection.MARKER_DISPLACED] += 1
             elif name not in contradicting:
                 further = "" if name == self._bundle else name
-                if turned is not None and self._corner_filters is not None and part < REFINED_MAX:
+                if turned is not None and self._corner_filters is not None and filtered < FILTERED_MAX:
+                    filtered += len(as_received[name].markers)
                     seen = self._corner_filters.refined(as_received[name], seen, turned)
                 self._insert(HistoryEntry(stamp_s, Sensor.MARKER, seen, part=part, bundle=further), now_s)
 
     def _camera_turned(self, stamp_s: float) -> Turned | None:
-        """Where the camera pointed in the image with this stamp; None before the start."""
+        """Where the camera pointed in the image with this stamp; None before the start, and for an image that is late."""
         if self.history is None or self._corner_filters is None:
             return None
         newest = self.history.newest
         exposed_s = stamp_s + float(newest.nominal[StateIndex.CAMERA_DELAY][0])
         R_BC = rotation_matrix(self._filter.mounted(newest))
-        return self._turn.advance(exposed_s, self.acting_inputs.imu, self._witnesses.attitude, R_BC)
+        return self._turn.advance(exposed_s, self.acting_inputs.imu, self._arrived_attitude, R_BC)
+
+    def _arrived_attitude(self, time_s: float) -> Array | None:
+        """Of the flight controller, never extrapolated."""
+        arrived = self._attitude is not None and time_s <= self._attitude[0]
+        return self._witnesses.attitude(time_s) if arrived else None
 
     def _possible(self, message: Markers) -> list[BundleObservation]:
         """One observation of each known bundle: an image of the tracker has no other, and each costs time."""

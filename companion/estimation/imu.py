@@ -35,6 +35,11 @@ class ImuSamples:
     def __len__(self) -> int:
         return len(self._times)
 
+    @property
+    def newest_s(self) -> float:
+        """Stamp of the newest sample; -inf before the first."""
+        return self._times[-1] if self._times else -inf
+
     def add(self, stamp_s: float, values: tuple[float, ...]) -> float | None:
         """Insert a sample (ω_B, f_B); returns the time from which the motion has changed, None for a repeated stamp."""
         times = self._times
