@@ -3,7 +3,7 @@
  * A pose needs about ten evaluations over about twenty corners. In Python these are a hundred calls on tiny arrays,
  * which take longer than the detection of the markers. Nothing here allocates memory or keeps a state.
  *
- *   camera   5 + 8    fx, fy, cx, cy [px], 1 for a fisheye (else 0), distortion as in companion/tracking/camera_model.py
+ *   camera   5 + 8    fx, fy, cx, cy [px], 1 for a fisheye (else 0), distortion as in companion/core/camera_model.py
  *   points   n x 3    corners in M [m]
  *   pixels   n x 2    detected corners [px]
  *   pose     9 + 3    R_CM by rows, p_CM [m]

@@ -18,6 +18,7 @@ from calibration.map.rotations import matrices
 from calibration.map.unknowns import Unknowns
 from calibration.results import DataError
 from companion.core.arrays import Array
+from companion.core.camera_model import CameraModel
 from companion.core.enums import TopicName
 from companion.core.frames import quat_normalized, rotation_matrix
 from companion.core.messages import BundleObservation, FcuImu, Markers, State, Truth
@@ -25,7 +26,6 @@ from companion.core.site import Bundle, Site
 from companion.core.trajectory_messages import Quat, Vec3
 from companion.core.vehicle import Vehicle
 from companion.recording.log import Log, read_log
-from companion.tracking.camera_model import CameraModel
 
 TOPICS: tuple[TopicName, ...] = ("markers", "fcu_imu", "state", "truth")
 EVERY_S = 0.25  # images that are used: the errors of corners last for seconds, so more would add little

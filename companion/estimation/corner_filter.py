@@ -18,13 +18,13 @@ from typing import NamedTuple
 import numpy as np
 
 from companion.core.arrays import Array
+from companion.core.camera_model import CameraModel
 from companion.core.chi_square import quantile
 from companion.core.frames import quat_exp, quat_from_matrix, quat_log, rotation_matrix
 from companion.core.messages import BundleObservation
 from companion.core.vehicle import Vehicle
 from companion.estimation.camera_turn import Turned
 from companion.estimation.observations import CheckedObservation, Pose, angle_between, is_ambiguous
-from companion.tracking.camera_model import CameraModel
 
 # The state: position p_CM [m]; rotation error of R_CM, in C [rad]; sway of the mount, in C [rad]; bias of the gyroscopes, in the
 # camera's axes [rad/s]; then of each marker its size (true over printed in the file, minus 1) and its corners' displacements

@@ -19,9 +19,9 @@ import cv2
 import numpy as np
 
 from companion.core.arrays import Array
+from companion.core.camera_model import CameraModel
 from companion.core.chi_square import quantile
 from companion.core.frames import quat_from_matrix
-from companion.tracking.camera_model import CameraModel
 from companion.tracking.reprojection import Reprojection
 
 PLANE_TOLERANCE = 1e-3  # of the bundle's extent: thinner than this counts as coplanar

@@ -6,9 +6,9 @@ import math
 import numpy as np
 
 from companion.core.arrays import Array
+from companion.core.camera_model import CameraModel
 from companion.core.kernel import address_of, short_calls
 from companion.core.pose_artifact import require_pose
-from companion.tracking.camera_model import CameraModel
 
 LOWER = np.tri(6, dtype=bool)  # triangles of a (6, 6) matrix, with the diagonal and without it
 BELOW = np.tri(6, k=-1, dtype=bool)

@@ -9,6 +9,7 @@ import numpy as np
 
 from companion.core import precision
 from companion.core.arrays import Array, Image8
+from companion.core.camera_model import CameraModel
 from companion.core.clock import Stopwatch
 from companion.core.config import ConfigError
 from companion.core.enums import SearchArea
@@ -27,7 +28,6 @@ from companion.core.precision import near, rounded, significant
 from companion.core.site import Bundle, Site
 from companion.core.trajectory_messages import Vec3
 from companion.core.vehicle import Vehicle
-from companion.tracking.camera_model import CameraModel
 from companion.tracking.detection import Detection, Detector, load_detector
 from companion.tracking.detectors import detector_for
 from companion.tracking.pose import BundlePose, CandidatePose, PoseSolver

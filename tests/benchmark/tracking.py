@@ -6,9 +6,9 @@ import time
 import cv2
 import numpy as np
 
+from companion.core.camera_model import CameraModel
 from companion.core.clock import Stopwatch
 from companion.core.site import load_site
-from companion.tracking.camera_model import CameraModel
 from companion.tracking.tracker import TrackerNode
 from tests.benchmark.figures import Figure
 from tests.benchmark.timing import one_core

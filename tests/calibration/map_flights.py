@@ -14,6 +14,7 @@ from calibration.map.corners import CornerNoise, Lens, Prints, Seen
 from calibration.map.motion import FlightNoise, SlowError
 from calibration.map.preintegration import InertialSamples
 from calibration.map.unknowns import Unknowns
+from companion.core.camera_model import CameraModel
 from companion.core.config import load, parse
 from companion.core.enums import SearchArea
 from companion.core.frames import GRAVITY_M_S2, quat_from_matrix
@@ -29,7 +30,6 @@ from companion.core.messages import (
 from companion.core.site import Site
 from companion.core.vehicle import Vehicle
 from companion.recording.writer import LogWriter
-from companion.tracking.camera_model import CameraModel
 
 FORWARD = Rotation.from_quat([-0.5, 0.5, -0.5, 0.5])  # the camera looks along x of the body
 FACING = Rotation.from_euler("ZYX", [-np.pi / 2, 0.0, np.pi / 2])  # of a bundle that looks to -x

@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from companion.core.camera_model import CameraModel
 from companion.core.frames import quat_exp, quat_from_matrix, quat_log, rotation_matrix
 from companion.core.messages import BundleObservation, MarkerCorners, PoseSolution
 from companion.estimation.camera_turn import Turned
@@ -23,7 +24,6 @@ from companion.estimation.corner_filter import (
     SeenMarker,
 )
 from companion.estimation.observations import Pose, check
-from companion.tracking.camera_model import CameraModel
 from companion.tracking.pose import PoseSolver
 
 RATE_HZ = 20.0

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from companion.core.camera_model import CameraModel
 from companion.core.config import load
 from companion.core.frames import quat_from_matrix, quat_log, rotation_matrix
 from companion.core.site import load_site
 from companion.core.vehicle import Vehicle
 from companion.estimation.pose_covariance import KEPT, PoseCovariances
-from companion.tracking.camera_model import CameraModel
 from companion.tracking.pose import PoseSolver
 
 FLOOR = Path(__file__).parents[2] / "config/markers/lab_floor.toml"

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from companion.core.arrays import Array
+from companion.core.camera_model import CameraModel
 from companion.core.config import load
 from companion.core.site import Marker
 from companion.core.vehicle import Vehicle
-from companion.tracking.camera_model import CameraModel
 from companion.tracking.pose import CandidatePose, PoseSolver
 
 F550 = Path(__file__).parents[2] / "config/vehicles/f550.toml"

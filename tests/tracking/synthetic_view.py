@@ -7,11 +7,11 @@ import cv2
 import msgspec
 import numpy as np
 
+from companion.core.camera_model import CameraModel
 from companion.core.config import load
 from companion.core.frames import quat_from_rpy, rotation_matrix
 from companion.core.messages import Image
 from companion.core.vehicle import Vehicle
-from companion.tracking.camera_model import CameraModel
 from companion.tracking.families import square_family
 
 ROOT = Path(__file__).parents[2]

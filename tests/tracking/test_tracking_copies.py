@@ -3,9 +3,9 @@
 import numpy as np
 from synthetic_view import ROOT, message, pose, vehicle
 
+from companion.core.camera_model import CameraModel
 from companion.core.messages import Markers
 from companion.core.site import load_site
-from companion.tracking.camera_model import CameraModel
 from companion.tracking.detection import Detection
 from companion.tracking.tracker import COPY_S, TrackerNode
 

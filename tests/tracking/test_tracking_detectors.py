@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from synthetic_view import pose, render, vehicle
 
+from companion.core.camera_model import CameraModel
 from companion.core.config import ConfigError
 from companion.core.site import SQUARE_FAMILIES, Bundle, Marker
-from companion.tracking.camera_model import CameraModel
 from companion.tracking.detectors import DetectorSet, SquareDetector, detector_for
 from companion.tracking.edges import refine_corners
 from companion.tracking.families import square_family

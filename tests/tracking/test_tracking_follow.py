@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from synthetic_view import pose, render, vehicle
 
+from companion.core.camera_model import CameraModel
 from companion.core.site import Bundle, Marker
-from companion.tracking.camera_model import CameraModel
 from companion.tracking.detectors import SquareDetector
 from companion.tracking.follow import SEARCH_EVERY, Follower
 

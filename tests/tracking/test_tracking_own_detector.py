@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from synthetic_view import ROOT, message, pose, render, with_tracking
 
+from companion.core.camera_model import CameraModel
 from companion.core.clock import SimulatedStopwatch
 from companion.core.config import ConfigError, parse, read_layered
 from companion.core.messages import Markers
 from companion.core.site import load_site
 from companion.core.vehicle import Vehicle
-from companion.tracking.camera_model import CameraModel
 from companion.tracking.detectors import detector_for
 from companion.tracking.tracker import TrackerNode
 

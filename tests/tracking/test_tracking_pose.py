@@ -5,9 +5,9 @@ import pytest
 from scipy.stats import chi2
 from synthetic_view import ROOT, pose, vehicle
 
+from companion.core.camera_model import CameraModel
 from companion.core.frames import quat_conjugate, quat_exp, quat_from_matrix, quat_log, quat_multiply, rotation_matrix
 from companion.core.site import Bundle, Marker, load_site
-from companion.tracking.camera_model import CameraModel
 from companion.tracking.pose import PoseSolver
 from companion.tracking.reprojection import Reprojection
 

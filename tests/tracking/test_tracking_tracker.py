@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from synthetic_view import ROOT, message, pose, render, vehicle, with_tracking
 
+from companion.core.camera_model import CameraModel
 from companion.core.clock import SimulatedStopwatch
 from companion.core.frames import rotation_matrix
 from companion.core.messages import Image, Markers, Photo, PhotoRequest
 from companion.core.site import Bundle, Marker, Site, load_site
-from companion.tracking.camera_model import CameraModel
 from companion.tracking.detectors import detector_for
 from companion.tracking.tracker import FROZEN_IMAGES, TrackerNode
 

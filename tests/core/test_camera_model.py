@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from synthetic_view import vehicle
 
+from companion.core.camera_model import CameraModel
 from companion.core.config import ConfigError
-from companion.tracking.camera_model import CameraModel
 
 CAMERAS = [
     ("pinhole", [-0.12, 0.05, 0.001, -0.002]),
