@@ -34,7 +34,7 @@ PER_MARKER = 9
 MARKERS_MAX = 12  # of one bundle: with more of them the errors of single corners do not matter
 FILTERS_MAX = 20  # bundles
 
-FREE_POSITION_M = 1.0  # std of the position before an image, about the one that fits to the expected rotation
+FREE_POSITION_M = 1.0  # std of the position before an image, about that of the image
 # It begins with the mean rotation of so many images in a row, each better than this. From far away the rotation of one image is
 # wrong by many degrees; corners that are linearised about such a rotation would show more of it than they do.
 FIRST_IMAGES, FIRST_STD_RAD = 20, 0.05
@@ -66,6 +66,7 @@ class SeenMarker(NamedTuple):
 class _Expected(NamedTuple):
     """The corners of n markers as the state expects them, and as they are seen."""
 
+    R_CM: Array  # (3, 3)
     places: Array  # (n,) of the markers in the state
     arms_C: Array  # (4 n, 3) from the middle of each marker to its corners as in the file, in C
     rays_C: Array  # (4 n, 3) from the bundle's origin to the corners
@@ -118,7 +119,7 @@ class CornerFilter:
             if not self.begun:
                 self._begin(rotation_matrix(pose.q_CM), float(covariance[3:, 3:].diagonal().max()) ** 0.5, turn)
                 return None
-            return self._update(markers, pose.p_CM, turn)
+            return self._update(markers, pose, turn)
         except (np.linalg.LinAlgError, ValueError):  # numbers that cannot be computed with
             self.restart()
             return None
@@ -133,7 +134,7 @@ class CornerFilter:
         mean = turn.R @ self._R_CM
         self._R_CM = _rotation(quat_log(quat_from_matrix(R_CM @ mean.T)) / self._first) @ mean
 
-    def _update(self, markers: Sequence[SeenMarker], p_CM: Array, turn: Turned) -> tuple[Pose, Array] | None:
+    def _update(self, markers: Sequence[SeenMarker], pose: Pose, turn: Turned) -> tuple[Pose, Array] | None:
         known = float(self._P[ROTATION, ROTATION].diagonal().max())
         self._predict(turn)
         now = float(self._P[ROTATION, ROTATION].diagonal().max())
@@ -144,17 +145,14 @@ class CornerFilter:
         if lost or 2 * len(used) < min(len(markers), MARKERS_MAX):
             self.restart()
             return None
-        # Corners are linearised about the position that fits to the expected rotation, found by one step of Gauss and Newton. That
-        # of this image alone has the noise of its rotation, 15 times its own; products of noise and noise would add up over the
-        # images.
+        # Corners are linearised about the expected rotation, at the place where this image has the middle of the bundle. That of
+        # its origin has the noise of this image's rotation, and products of noise and noise would add up over the images.
         expected = self._expected(used)
-        z, D = self._residual(expected, p_CM)
+        middle_M = np.mean([m.corners_M for m in used], axis=(0, 1))
+        p_CM = pose.p_CM + (rotation_matrix(pose.q_CM) - expected.R_CM) @ middle_M
+        px, D = self._camera.project_with_jacobian(expected.rays_C + p_CM)
+        z = expected.px - px.ravel()
         if not (np.abs(z) < APART_MAX_PX).all():  # True for NaN: a point that is not in front of the camera
-            self._misfit()
-            return None
-        p_CM = p_CM + np.linalg.lstsq(D.reshape(-1, 3), z, rcond=None)[0]
-        z, D = self._residual(expected, p_CM)
-        if not (np.abs(z) < APART_MAX_PX).all():
             self._misfit()
             return None
         H = self._jacobian(expected, D)
@@ -255,16 +253,11 @@ class CornerFilter:
         rays_C = middles_C + (1.0 + self._x[places])[:, None, None] * arms_C
         displaced = self._x[places[:, None] + np.arange(1, PER_MARKER)]
         px = (np.array([m.corners_px for m in markers]) - displaced).ravel()
-        return _Expected(places, arms_C.reshape(-1, 3), rays_C.reshape(-1, 3), px)
-
-    def _residual(self, expected: _Expected, p_CM: Array) -> tuple[Array, Array]:
-        """Seen less expected corners [px], (8 n,), and how these depend on the points in the camera's axes, (4 n, 2, 3)."""
-        px, D = self._camera.project_with_jacobian(expected.rays_C + p_CM)
-        return expected.px - px.ravel(), D
+        return _Expected(R_CM, places, arms_C.reshape(-1, 3), rays_C.reshape(-1, 3), px)
 
     def _jacobian(self, expected: _Expected, D: Array) -> Array:
-        """Of the expected corners by the state, (8 n, size)."""
-        places, arms_C, rays_C, _ = expected
+        """Of the corners by the state, (8 n, size); D: by the points in the camera's axes, (4 n, 2, 3)."""
+        _, places, arms_C, rays_C, _ = expected
         H = np.zeros((8 * len(places), len(self._x)))
         H[:, POSITION] = D.reshape(-1, 3)
         H[:, ROTATION] = H[:, SWAY] = np.cross(rays_C[:, None], D).reshape(-1, 3)  # d · (δ × ray) = δ · (ray × d)

@@ -170,16 +170,17 @@ def test_jacobian_against_finite_differences(vehicle, camera):
     _, corners = fly(vehicle, world, duration_s=5.0)
     corners._x[SWAY] = 0.0  # the rotation error and the sway are one rotation then
     markers, p_CM = world.image(), np.array([0.1, -0.2, 2.5])
-    expected_corners = corners._expected(markers)
-    _, D = corners._residual(expected_corners, p_CM)
-    H, step = corners._jacobian(expected_corners, D), 1e-6
+    at, step = corners._expected(markers), 1e-6
+    _, D = camera.project_with_jacobian(at.rays_C + p_CM)
+    H = corners._jacobian(at, D)
 
     def expected(direction):
         moved = CornerFilter(vehicle, camera)
         moved.__dict__ |= corners.__dict__ | {"_x": corners._x + direction}
         moved._R_CM = rotation_matrix(quat_exp(direction[ROTATION])) @ corners._R_CM
-        z, _ = moved._residual(moved._expected(markers), p_CM + direction[POSITION])
-        return np.concatenate([m.corners_px for m in markers]) - z
+        at = moved._expected(markers)
+        px = camera.project(at.rays_C + p_CM + direction[POSITION]).ravel()
+        return px - (at.px - np.concatenate([m.corners_px for m in markers]))
 
     for i in range(len(corners._x)):
         direction = np.zeros(len(corners._x))
