@@ -302,10 +302,12 @@ class CornerFilters:
         self._filters: dict[str, tuple[CornerFilter, Turned]] = {}  # and where the camera pointed in its newest image
 
     def refined(self, received: BundleObservation, seen: CheckedObservation, now: Turned) -> CheckedObservation:
-        """The observation with its pose from all images; as it was where that is not possible.
+        """The observation with its pose from all images; as it was where that is not possible, or where it names no corners.
 
         received, seen: the same observation, as it came and checked; now: where the camera pointed in this image.
         """
+        if not received.markers:
+            return seen
         corners, before = self._filters.pop(received.bundle, (None, now))
         if corners is None:
             corners = CornerFilter(self._vehicle, self._camera)

@@ -347,6 +347,11 @@ def test_it_does_not_begin_with_an_ambiguous_image(vehicle, camera):
     assert all(refined is checked for checked, refined, _ in results)
 
 
+def test_an_observation_without_corners_is_used_as_it_is(vehicle, camera):
+    results, _ = refine(vehicle, World(camera, 6), lambda i, o: msgspec.structs.replace(o, markers=[]), images=30)
+    assert all(refined is checked for checked, refined, _ in results)
+
+
 def test_a_late_image_is_used_as_it_is(vehicle, camera):
     world = World(camera, 6)
     results, filters = refine(vehicle, world)
