@@ -6,7 +6,6 @@ the Jacobian of the projection. Equations: OpenCV documentation, "Camera Calibra
 y down, z forward. The centre of the top left pixel is (0, 0).
 """
 
-import cv2
 import numpy as np
 
 from companion.core.arrays import Array
@@ -53,6 +52,8 @@ class CameraModel:
 
     def undistort(self, pixels: Array) -> Array:
         """Normalised image coordinates (x/z, y/z), (n, 2), of pixels (n, 2)."""
+        import cv2  # only here: a process that projects points does without its memory
+
         points = np.ascontiguousarray(pixels, dtype=np.float64).reshape(-1, 1, 2)
         if len(points) == 0:
             return np.zeros((0, 2))
