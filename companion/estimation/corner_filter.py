@@ -19,11 +19,11 @@ import numpy as np
 
 from companion.core.arrays import Array
 from companion.core.camera_model import CameraModel
-from companion.core.chi_square import quantile
 from companion.core.frames import quat_exp, quat_from_matrix, quat_log, rotation_matrix
 from companion.core.messages import BundleObservation
 from companion.core.vehicle import Vehicle
 from companion.estimation.camera_turn import Turned
+from companion.estimation.gating import Gate
 from companion.estimation.observations import CheckedObservation, Pose, angle_between, is_ambiguous
 
 # The state: position p_CM [m]; rotation error of R_CM, in C [rad]; sway of the mount, in C [rad]; bias of the gyroscopes, in the
@@ -184,7 +184,7 @@ class CornerFilter:
         share = 1.0 - np.exp(-duration_s / NOISE_TIME_S)
         factor = self._factor * (1.0 + share * (min(nis / size, NIS_MAX) - 1.0))
         self._factor = float(np.clip(factor, *NOISE_FACTOR))
-        return nis < _gate(size)
+        return _gate(size).accepts(nis)
 
     def _misfit(self) -> None:
         """An image whose corners are not used."""
@@ -290,8 +290,8 @@ def _rotation(vector: Array) -> Array:
 
 
 @functools.cache  # few values: one for each number of corners
-def _gate(size: int) -> float:
-    return quantile(GATE_PROBABILITY, size)
+def _gate(size: int) -> Gate:
+    return Gate(GATE_PROBABILITY, size)
 
 
 class CornerFilters:
@@ -319,7 +319,7 @@ class CornerFilters:
             del self._filters[next(iter(self._filters))]  # the bundle that was not seen for longest
         turn = now.since(before)
         pose, expected = seen.best, corners.expected_rotation(turn)
-        if is_ambiguous(seen) and seen.alternative is not None:
+        if seen.alternative is not None and is_ambiguous(seen):
             if expected is None:
                 corners.restart()  # which of two poses the bundle has is not known
                 return seen

@@ -79,9 +79,8 @@ FORCE_PERIOD_S = 0.02  # of the accelerometer in one measurement of the disturba
 # which would be taken for a thrust that is too small; over several tenths the disturbance is known too late.
 THRUST_PERIOD_S = 0.1
 OFFSETS = tuple(FilterOffset)
-FILTERED_MAX = (
-    16  # markers of an image from which on no further bundle's corners are filtered, for the time that it takes
-)
+# Markers of an image from which on no further bundle's corners are filtered, for the time that it takes.
+FILTERED_MAX = 16
 BLOCKS_EVERY = 10  # steps between two publications of the covariance's blocks
 # upper triangles of the blocks of position, velocity, attitude, disturbance and GNSS bias
 WITNESS_NUMBERS = tuple(f.name for f in msgspec.structs.fields(BundleWitness) if f.type is float)
