@@ -9,6 +9,11 @@ tell these apart from a turn.
 the gyroscopes carry from image to image, because a pier does not turn. The position is free in each image: nothing is assumed
 about the motion, so neither a gust nor a bundle that moves is smoothed away. Errors that follow a first-order Gauss-Markov process:
 Gelb, "Applied Optimal Estimation", section 3.8; as states of the filter: ibid., section 4.5.
+
+What it hands over is the pose that the corners of *this image* have without what is known to be wrong with them, and two covariances:
+of the noise of this image alone, which is new in the next one, and of what is still not known of sizes and displacements, which
+is nearly the same in the next one. Its own pose of all images would have an error as slow as the sway of the mount, half a second,
+which a filter that takes the errors of images for independent follows as if it were a motion.
 """
 
 import functools
@@ -49,10 +54,22 @@ GATE_PROBABILITY = 0.9999
 FACTOR_TRUSTED = 6.0  # beyond it the noise is no noise of corners: the mount sways more than the vehicle file says
 BAD_IMAGES = 10  # in a row: the bundle or the camera has turned, or the first rotation was wrong
 
+SLOW_MIN = 1e-8  # [m², rad²] of each number of the slow error: its covariance always has a root
 APART_MAX_PX = 1e5  # from seen to expected corner: no image is as large
 EIGHT = np.eye(8)
 
 MarkerId = tuple[str, int]  # family, number
+
+
+class Corrected(NamedTuple):
+    """The pose of one image, from corrected corners.
+
+    Covariances (6, 6) as `messages.BundleObservation` has them: of p_CM, and of the right-multiplied rotation error of q_CM.
+    """
+
+    pose: Pose
+    covariance: Array  # of the noise that the next image does not share
+    slow: Array  # of the error that it does
 
 
 class SeenMarker(NamedTuple):
@@ -110,8 +127,8 @@ class CornerFilter:
 
     def update(
         self, markers: Sequence[SeenMarker], pose: Pose, covariance: Array, turn: Turned
-    ) -> tuple[Pose, Array] | None:
-        """The pose and its covariance (6, 6), as `messages.BundleObservation` has it; None: not yet, or this image does not fit.
+    ) -> Corrected | None:
+        """The pose from corrected corners; None: not yet, or this image does not fit.
 
         pose, covariance: of this image alone; turn: of the camera since the image before.
         """
@@ -134,7 +151,7 @@ class CornerFilter:
         mean = turn.R @ self._R_CM
         self._R_CM = _rotation(quat_log(quat_from_matrix(R_CM @ mean.T)) / self._first) @ mean
 
-    def _update(self, markers: Sequence[SeenMarker], pose: Pose, turn: Turned) -> tuple[Pose, Array] | None:
+    def _update(self, markers: Sequence[SeenMarker], pose: Pose, turn: Turned) -> Corrected | None:
         known = float(self._P[ROTATION, ROTATION].diagonal().max())
         self._predict(turn)
         now = float(self._P[ROTATION, ROTATION].diagonal().max())
@@ -174,8 +191,7 @@ class CornerFilter:
         self._x[POSITION] = self._x[ROTATION] = 0.0
         if self._factor > FACTOR_TRUSTED:
             return None
-        R_CM = _rotation(self._x[SWAY]) @ self._R_CM
-        return Pose(p_CM + correction[POSITION], quat_from_matrix(R_CM)), self._pose_covariance(R_CM)
+        return self._corrected(Pose(p_CM, quat_from_matrix(expected.R_CM)), z - H[:, MARKERS:] @ correction[MARKERS:], H)
 
     def _fits(self, nis: float, size: int, duration_s: float) -> bool:
         """Whether the corners fit to the state; what they say about the noise is taken anyway."""
@@ -268,20 +284,27 @@ class CornerFilter:
             H[rows, place + 1 : place + PER_MARKER] = EIGHT
         return H
 
-    def _pose_covariance(self, R_CM: Array) -> Array:
-        """Of p_CM and of the right-multiplied rotation error of q_CM; the state has it on the left, in two parts.
+    def _corrected(self, about: Pose, z: Array, H: Array) -> Corrected:
+        """The pose of this image by least squares; z: its corners less the expected and all that is known to be wrong, (8 n,).
 
-        Without the correlation of both. Its sign is that of a tilt of half a degree, so it follows the error of the rotation; and the
-        main filter's slow error, which is in units of this covariance, would turn that product into a mean (1 cm of range).
+        about: where the Jacobian H is. Its rotation is expected, not measured, so R has no noise of this image.
         """
-        covariance = np.zeros((6, 6))
-        covariance[:3, :3] = self._P[POSITION, POSITION]
-        J = np.hstack((R_CM.T, R_CM.T))
-        turned = np.r_[ROTATION, SWAY]
-        covariance[3:, 3:] = J @ self._P[np.ix_(turned, turned)] @ J.T
+        by_pose = H[:, :6]  # position, rotation
+        inverse = np.linalg.inv(by_pose.T @ by_pose)
+        by_corners = inverse @ by_pose.T
+        change = by_corners @ z
+        by_markers = by_corners @ H[:, MARKERS:]
         # Displacements that are larger than the vehicle file's are something else, a marker in a wrong place.
         misfit = float(np.mean(self._x[self._drifts()] ** 2)) / self._drift_px2
-        return covariance * max(misfit, 1.0)
+        slow = by_markers @ self._P[MARKERS:, MARKERS:] @ by_markers.T * max(misfit, 1.0)
+        R_CM = rotation_matrix(about.q_CM)
+        J = np.eye(6)
+        J[3:, 3:] = R_CM.T  # from the rotation error in C, on the left, to the right-multiplied one
+        return Corrected(
+            Pose(about.p_CM + change[:3], quat_from_matrix(_rotation(change[3:]) @ R_CM)),
+            J @ (self._noise_px2 * self._factor * inverse) @ J.T,
+            J @ slow @ J.T + SLOW_MIN * np.eye(6),
+        )
 
 
 def _rotation(vector: Array) -> Array:
@@ -332,4 +355,4 @@ class CornerFilters:
         found = corners.update(list(markers.values()), pose, seen.covariance, turn)
         if found is None:
             return seen
-        return seen._replace(best=found[0], alternative=None, covariance=found[1])
+        return seen._replace(best=found.pose, alternative=None, covariance=found.covariance, slow=found.slow)

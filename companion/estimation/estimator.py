@@ -702,7 +702,7 @@ class EstimatorNode(Node):
             self._rejected[Rejection.MARKER_AMBIGUOUS] += first
             return None
         (p_CM, q_CM), covariance = choice
-        return self._filter.measure_marker(filter_state, p_CM, q_CM, covariance, omega_B)
+        return self._filter.measure_marker(filter_state, p_CM, q_CM, covariance, omega_B, observation.slow)
 
     # --- messages out
 

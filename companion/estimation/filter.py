@@ -462,8 +462,11 @@ class Eskf:
         q_CM: Vector,
         covariance: Array,
         omega_B: Vector = (0.0, 0.0, 0.0),
+        slow: Array | None = None,
     ) -> FilterUpdate:
         """Pose of the bundle in the camera frame; covariance (6, 6) in the tracker's convention.
+
+        slow: (6, 6) of the error that lasts over many images; None: as large as the covariance.
 
         The first observation places the bundle: nominal pose from the observation, large prior covariance, then a
         normal update, which correlates the errors of the bundle with those of the aircraft.
@@ -474,7 +477,7 @@ class Eskf:
         kernel.inputs[0][:] = p_CM
         kernel.inputs[1][:] = q_CM
         kernel.inputs[4][:] = omega_B
-        kernel.inputs[5][:] = _root(covariance).ravel(order="F")
+        kernel.inputs[5][:] = _root(covariance if slow is None else slow).ravel(order="F")
         R = self._marker_factor * covariance
         in_use = not filter_state.contradiction.refused
         update = self._update(filter_state, Sensor.MARKER, R, in_use)
