@@ -54,6 +54,7 @@ GATE_PROBABILITY = 0.9999
 FACTOR_TRUSTED = 6.0  # beyond it the noise is no noise of corners: the mount sways more than the vehicle file says
 BAD_IMAGES = 10  # in a row: the bundle or the camera has turned, or the first rotation was wrong
 
+TURN_MAX_RAD = 1.0  # of the linear step from the expected rotation; from far away one image shows hardly more than that
 SLOW_MIN = 1e-8  # [m², rad²] of each number of the slow error: its covariance always has a root
 APART_MAX_PX = 1e5  # from seen to expected corner: no image is as large
 EIGHT = np.eye(8)
@@ -125,9 +126,7 @@ class CornerFilter:
         expected: Array = _rotation(self._x[SWAY]) @ self._turned(turn) @ self._R_CM
         return expected
 
-    def update(
-        self, markers: Sequence[SeenMarker], pose: Pose, covariance: Array, turn: Turned
-    ) -> Corrected | None:
+    def update(self, markers: Sequence[SeenMarker], pose: Pose, covariance: Array, turn: Turned) -> Corrected | None:
         """The pose from corrected corners; None: not yet, or this image does not fit.
 
         pose, covariance: of this image alone; turn: of the camera since the image before.
@@ -191,7 +190,9 @@ class CornerFilter:
         self._x[POSITION] = self._x[ROTATION] = 0.0
         if self._factor > FACTOR_TRUSTED:
             return None
-        return self._corrected(Pose(p_CM, quat_from_matrix(expected.R_CM)), z - H[:, MARKERS:] @ correction[MARKERS:], H)
+        return self._corrected(
+            Pose(p_CM, quat_from_matrix(expected.R_CM)), z - H[:, MARKERS:] @ correction[MARKERS:], H
+        )
 
     def _fits(self, nis: float, size: int, duration_s: float) -> bool:
         """Whether the corners fit to the state; what they say about the noise is taken anyway."""
@@ -284,8 +285,10 @@ class CornerFilter:
             H[rows, place + 1 : place + PER_MARKER] = EIGHT
         return H
 
-    def _corrected(self, about: Pose, z: Array, H: Array) -> Corrected:
-        """The pose of this image by least squares; z: its corners less the expected and all that is known to be wrong, (8 n,).
+    def _corrected(self, about: Pose, z: Array, H: Array) -> Corrected | None:
+        """The pose of this image by least squares; None: far from the expected rotation, where one linear step is none.
+
+        z: its corners less the expected and all that is known to be wrong, (8 n,).
 
         about: where the Jacobian H is. Its rotation is expected, not measured, so R has no noise of this image.
         """
@@ -293,6 +296,8 @@ class CornerFilter:
         inverse = np.linalg.inv(by_pose.T @ by_pose)
         by_corners = inverse @ by_pose.T
         change = by_corners @ z
+        if not float(change[3:] @ change[3:]) < TURN_MAX_RAD**2:
+            return None
         by_markers = by_corners @ H[:, MARKERS:]
         # Displacements that are larger than the vehicle file's are something else, a marker in a wrong place.
         misfit = float(np.mean(self._x[self._drifts()] ** 2)) / self._drift_px2

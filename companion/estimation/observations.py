@@ -40,7 +40,7 @@ class CheckedObservation(NamedTuple):
     covariance: Array  # (6, 6)
     corners: tuple[tuple[Array, Array], ...] = ()  # of each marker: normalised image (8,), bundle frame (12,)
     corner_noise_px: float = 0.0
-    slow: Array | None = None  # (6, 6) of the error that the next images share; None: its shape is that of the covariance
+    slow: Array | None = None  # (6, 6) of the error of many images; None: of the shape of the covariance
 
     @property
     def position_std_m(self) -> float:

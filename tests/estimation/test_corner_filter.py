@@ -47,6 +47,7 @@ class World:
     gyro_bias: np.ndarray = field(default_factory=lambda: np.array([0.0015, -0.001, 0.001]))
     markers: list = field(default_factory=lambda: PIER)
     seen: int | None = None  # markers that each image shows
+    distance_m: float = 3.0
 
     def __post_init__(self):
         self.rng = np.random.default_rng(self.seed)
@@ -67,7 +68,7 @@ class World:
             turn @ self.R_CM,
             rotation_matrix(quat_exp(-self.gyro_bias * dt)) @ turn @ self.measured,
         )
-        self.p_CM = ABOUT + 0.3 * np.sin([0.7 * self.time_s, 1.1 * self.time_s, 0.4 * self.time_s])
+        self.p_CM = ABOUT / ABOUT[2] * self.distance_m + 0.3 * np.sin([0.7 * self.time_s, 1.1 * self.time_s, 0.4 * self.time_s])
         keep = np.exp(-dt / self.drift_time_s)
         self.drift = keep * self.drift + np.sqrt(1 - keep**2) * self.drift_px * rng.normal(size=self.drift.shape)
         keep = np.exp(-dt / 0.5)
@@ -317,6 +318,26 @@ def test_a_single_marker_keeps_the_range_of_its_size(vehicle, camera):
     world = World(camera, 4, markers=[((0.0, 0.0), 0.4)], size_std=0.0)
     flown, _ = fly(vehicle, world, duration_s=30.0)
     assert rms(flown.joint[:, 2]) < 1.2 * rms(flown.single[:, 2])
+
+
+@pytest.mark.parametrize("markers", [PIER, [((0.0, 0.0), 0.4)], [((0.0, 0.0), 0.1), ((0.2, 0.0), 0.1)]])
+@pytest.mark.parametrize("away_m", [6.0, 12.0, 25.0])
+def test_far_away_an_image_says_how_little_it_shows(vehicle, camera, markers, away_m):
+    """After a beginning near the bundle: the rotation of one image from there is wrong by many degrees, and R knows it."""
+    near, start_s = World(camera, 3, markers=markers, drift_px=0.3, size_std=0.0), 3.0
+    corners, before, rows = CornerFilter(vehicle, camera), None, []
+    for _ in range(int(20.0 * RATE_HZ)):
+        near.distance_m = 1.5 + (away_m - 1.5) * min(max(near.time_s - start_s, 0.0) / 5.0, 1.0)
+        seen, now = near.step()
+        own = Pose(near.p_CM, quat_from_matrix(near.R))
+        found = corners.update(seen, own, np.eye(6) * 1e-4, now.since(before or now))
+        before = now
+        if found is not None and near.time_s > start_s + 6.0:
+            error = np.array(errors(near, *found.pose))
+            rows.append(error @ np.linalg.solve(found.covariance + found.slow, error) / 6)
+    assert not rows or 0.1 < np.median(rows) < 2.0, np.median(rows)
+    if len(markers) > 2:
+        assert len(rows) > 50
 
 
 def test_a_second_marker_frees_the_size_of_the_first(vehicle, camera):
