@@ -68,7 +68,9 @@ class World:
             turn @ self.R_CM,
             rotation_matrix(quat_exp(-self.gyro_bias * dt)) @ turn @ self.measured,
         )
-        self.p_CM = ABOUT / ABOUT[2] * self.distance_m + 0.3 * np.sin([0.7 * self.time_s, 1.1 * self.time_s, 0.4 * self.time_s])
+        self.p_CM = ABOUT / ABOUT[2] * self.distance_m + 0.3 * np.sin(
+            [0.7 * self.time_s, 1.1 * self.time_s, 0.4 * self.time_s]
+        )
         keep = np.exp(-dt / self.drift_time_s)
         self.drift = keep * self.drift + np.sqrt(1 - keep**2) * self.drift_px * rng.normal(size=self.drift.shape)
         keep = np.exp(-dt / 0.5)
