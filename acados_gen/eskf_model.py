@@ -382,10 +382,11 @@ def camera_pose(x: SX, p_BC: SX, q_BC: SX, omega_B: SX) -> tuple[SX, SX]:
 def marker_residual(x: SX, p_CM: SX, q_CM: SX, p_BC: SX, q_BC: SX, omega_B: SX, root: SX) -> SX:
     """ν of a bundle's pose in the camera frame, position [m] then rotation [rad], shape (6,).
 
-    omega_B: body rates at the time of the image [rad/s]; root: L of the tracker's covariance L Lᵀ, 36 numbers by columns.
+    omega_B: body rates at the time of the image [rad/s]; root: L of the slow error's covariance L Lᵀ, 36 numbers by columns.
 
     Corners have errors that stay for many images: edges of pixels, light, the lens. They move the pose most where the
-    geometry is weakest, which is the shape of the tracker's own covariance. The state ξ is such an error in units of its
+    geometry is weakest. L Lᵀ is what the corner filter does not know of them or, without it, has the shape of the
+    tracker's covariance. The state ξ is such an error in units of its
     standard deviations, and L ξ the pose's error. A print larger than assumed by ς looks nearer, by 1 - ς.
     """
     p_WC, q_WC = camera_pose(x, p_BC, q_BC, omega_B)

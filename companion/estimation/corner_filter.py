@@ -54,7 +54,10 @@ GATE_PROBABILITY = 0.9999
 FACTOR_TRUSTED = 6.0  # beyond it the noise is no noise of corners: the mount sways more than the vehicle file says
 BAD_IMAGES = 10  # in a row: the bundle or the camera has turned, or the first rotation was wrong
 
-TURN_MAX_RAD = 1.0  # of the linear step from the expected rotation; from far away one image shows hardly more than that
+TURN_STD_RAD = (
+    0.2  # of the rotation of one image, beyond which it is no measurement: far away, where one linear step is none
+)
+UNKNOWN_RAD2 = 100.0
 SLOW_MIN = 1e-8  # [m², rad²] of each number of the slow error: its covariance always has a root
 APART_MAX_PX = 1e5  # from seen to expected corner: no image is as large
 EIGHT = np.eye(8)
@@ -158,7 +161,7 @@ class CornerFilter:
         used = [m for m in markers if m.id in self._places]
         lost = self._used and now > max(2 * known, FIRST_STD_RAD**2)
         # Out of sight for too long, or at another part of a long bundle.
-        if lost or 2 * len(used) < min(len(markers), MARKERS_MAX):
+        if lost or 3 * len(used) < 2 * min(len(markers), MARKERS_MAX):
             self.restart()
             return None
         # Corners are linearised about the expected rotation, at the place where this image has the middle of the bundle. That of
@@ -286,30 +289,50 @@ class CornerFilter:
         return H
 
     def _corrected(self, about: Pose, z: Array, H: Array) -> Corrected | None:
-        """The pose of this image by least squares; None: far from the expected rotation, where one linear step is none.
+        """The pose of this image by least squares; None: the corners do not give one.
 
-        z: its corners less the expected and all that is known to be wrong, (8 n,).
-
-        about: where the Jacobian H is. Its rotation is expected, not measured, so R has no noise of this image.
+        about: where the Jacobian H is. Its rotation is expected, not measured, so R has no noise of this image. z: the corners less
+        the expected and all that is known to be wrong, (8 n,). What is known includes this image, whose noise is therefore a
+        little smaller than R says: by the share that one image has in sizes and displacements.
         """
-        by_pose = H[:, :6]  # position, rotation
-        inverse = np.linalg.inv(by_pose.T @ by_pose)
-        by_corners = inverse @ by_pose.T
-        change = by_corners @ z
-        if not float(change[3:] @ change[3:]) < TURN_MAX_RAD**2:
-            return None
-        by_markers = by_corners @ H[:, MARKERS:]
+        R_CM = rotation_matrix(about.q_CM)
+        to_right = np.eye(6)
+        to_right[3:, 3:] = R_CM.T  # from the rotation error in C, on the left, to the right-multiplied one
+        unknown = np.zeros(6)
+        by_corners, white = self._least_squares(H[:, :6])
+        if white[3:, 3:].diagonal().max() > TURN_STD_RAD**2:
+            by_position, at_expected = self._least_squares(H[:, POSITION])
+            by_corners, white = np.zeros_like(by_corners), np.zeros((6, 6))
+            by_corners[:3], white[:3, :3] = by_position, at_expected
+            unknown[3:] = UNKNOWN_RAD2
+        change, by_markers = by_corners @ z, by_corners @ H[:, MARKERS:]
         # Displacements that are larger than the vehicle file's are something else, a marker in a wrong place.
         misfit = float(np.mean(self._x[self._drifts()] ** 2)) / self._drift_px2
         slow = by_markers @ self._P[MARKERS:, MARKERS:] @ by_markers.T * max(misfit, 1.0)
-        R_CM = rotation_matrix(about.q_CM)
-        J = np.eye(6)
-        J[3:, 3:] = R_CM.T  # from the rotation error in C, on the left, to the right-multiplied one
+        covariance = to_right @ white @ to_right.T + np.diag(unknown)
+        slow = to_right @ slow @ to_right.T + SLOW_MIN * np.eye(6)
+        if not (np.isfinite(change).all() and _is_covariance(covariance) and _is_covariance(slow)):
+            return None
         return Corrected(
-            Pose(about.p_CM + change[:3], quat_from_matrix(_rotation(change[3:]) @ R_CM)),
-            J @ (self._noise_px2 * self._factor * inverse) @ J.T,
-            J @ slow @ J.T + SLOW_MIN * np.eye(6),
+            Pose(about.p_CM + change[:3], quat_from_matrix(_rotation(change[3:]) @ R_CM)), covariance, slow
         )
+
+    def _least_squares(self, G: Array) -> tuple[Array, Array]:
+        """(GᵀG)⁻¹Gᵀ, and the covariance that the noise of the corners gives its result; NaN where G has no inverse."""
+        try:
+            inverse = np.linalg.inv(G.T @ G)
+        except np.linalg.LinAlgError:
+            inverse = np.full((G.shape[1], G.shape[1]), np.nan)
+        inverse = 0.5 * (inverse + inverse.T)
+        return inverse @ G.T, self._noise_px2 * self._factor * inverse
+
+
+def _is_covariance(matrix: Array) -> bool:
+    """Whether it has a root."""
+    try:
+        return bool(np.isfinite(np.linalg.cholesky(matrix)).all())
+    except np.linalg.LinAlgError:
+        return False
 
 
 def _rotation(vector: Array) -> Array:
@@ -323,14 +346,14 @@ def _gate(size: int) -> Gate:
 
 
 class CornerFilters:
-    """The filters of all bundles: the pose of each image goes in, the pose from all images comes out."""
+    """The filters of all bundles: the pose of each image goes in, its pose from corrected corners comes out."""
 
     def __init__(self, vehicle: Vehicle) -> None:
         self._vehicle, self._camera = vehicle, CameraModel(vehicle.camera)
         self._filters: dict[str, tuple[CornerFilter, Turned]] = {}  # and where the camera pointed in its newest image
 
     def refined(self, received: BundleObservation, seen: CheckedObservation, now: Turned) -> CheckedObservation:
-        """The observation with its pose from all images; as it was where that is not possible, or where it names no corners.
+        """The observation with its pose from corrected corners; as it was where that is not possible, or where it names no corners.
 
         received, seen: the same observation, as it came and checked; now: where the camera pointed in this image.
         """

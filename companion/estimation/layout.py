@@ -45,7 +45,7 @@ class StateIndex:
     LEVER = slice(39, 42)  # error of the camera's position p_BC, in B [m]
     BUNDLE_SCALE = slice(42, 43)  # true over assumed size of the bundle, minus 1
     CAMERA_DELAY = slice(43, 44)  # true minus assumed time of an image [s]
-    SLOW_POSE = slice(44, 50)  # slow error of the bundle's pose in the camera, in standard deviations of the tracker
+    SLOW_POSE = slice(44, 50)  # slow error of the bundle's pose in the camera, in units of its std
     MOUNT_OFFSET = slice(50, 53)  # constant part of the mount's error, in C [rad]
 
 

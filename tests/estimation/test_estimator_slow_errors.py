@@ -8,6 +8,7 @@ from companion.core.clock import SimulatedStopwatch
 from companion.core.frames import quat_exp, quat_multiply
 from companion.core.messages import Markers
 from companion.estimation.estimator import EstimatorNode
+from companion.estimation.filter import Eskf
 from companion.estimation.layout import ErrorIndex, StateIndex
 
 
@@ -47,6 +48,22 @@ def test_slow_jitter_of_the_command_does_not_either_while_the_accelerometer_meas
     flight.thrust_jitter = iter(jitter).__next__
     state = flight.run(node, 20.0)
     assert abs(state.thrust_scale - 1.0) < 0.05
+
+
+def position_std_after_many_images(vehicle, noise_m, lasting_m):
+    """Largest std [m] of the position in the bundle's frame; each image with white noise of its own and one error of all."""
+    eskf = Eskf(vehicle, adapt=False)
+    state = eskf.start(0.0, (0.0, 0.0, 1.5), (0.0, 0.0, 0.0), (1.0, 0.0, 0.0, 0.0))
+    pose = np.array([0.0, 0.0, 3.0]), np.array([0.0, 1.0, 0.0, 0.0])
+    for _ in range(400):
+        assert eskf.measure_marker(state, *pose, noise_m**2 * np.eye(6), slow=lasting_m**2 * np.eye(6)).accepted
+    return float(eskf.relative(state)[1].diagonal().max()) ** 0.5
+
+
+def test_the_noise_of_images_is_averaged_and_the_error_that_lasts_is_not(vehicle):
+    averaged = position_std_after_many_images(vehicle, noise_m=0.02, lasting_m=0.001)
+    lasting = position_std_after_many_images(vehicle, noise_m=0.001, lasting_m=0.02)
+    assert lasting > 2 * averaged and lasting > 0.02
 
 
 def test_leaving_and_entering_offboard_again_keeps_the_thrust_scale(vehicle, node):
