@@ -28,6 +28,7 @@ from companion.core.frames import quat_exp, quat_from_matrix, quat_log, rotation
 from companion.core.messages import BundleObservation
 from companion.core.vehicle import Vehicle
 from companion.estimation.camera_turn import Turned
+from companion.estimation.filter import UNUSED_RAD2
 from companion.estimation.gating import Gate
 from companion.estimation.observations import CheckedObservation, Pose, angle_between, is_ambiguous
 
@@ -54,10 +55,7 @@ GATE_PROBABILITY = 0.9999
 FACTOR_TRUSTED = 6.0  # beyond it the noise is no noise of corners: the mount sways more than the vehicle file says
 BAD_IMAGES = 10  # in a row: the bundle or the camera has turned, or the first rotation was wrong
 
-TURN_STD_RAD = (
-    0.2  # of the rotation of one image, beyond which it is no measurement: far away, where one linear step is none
-)
-UNKNOWN_RAD2 = 100.0
+TURN_STD_RAD = 0.2  # of the rotation of one image, beyond which it is no measurement: one linear step is too short then
 SLOW_MIN = 1e-8  # [m², rad²] of each number of the slow error: its covariance always has a root
 APART_MAX_PX = 1e5  # from seen to expected corner: no image is as large
 EIGHT = np.eye(8)
@@ -304,7 +302,7 @@ class CornerFilter:
             by_position, at_expected = self._least_squares(H[:, POSITION])
             by_corners, white = np.zeros_like(by_corners), np.zeros((6, 6))
             by_corners[:3], white[:3, :3] = by_position, at_expected
-            unknown[3:] = UNKNOWN_RAD2
+            unknown[3:] = UNUSED_RAD2
         change, by_markers = by_corners @ z, by_corners @ H[:, MARKERS:]
         # Displacements that are larger than the vehicle file's are something else, a marker in a wrong place.
         misfit = float(np.mean(self._x[self._drifts()] ** 2)) / self._drift_px2

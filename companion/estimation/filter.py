@@ -466,7 +466,7 @@ class Eskf:
     ) -> FilterUpdate:
         """Pose of the bundle in the camera frame; covariance (6, 6) in the tracker's convention.
 
-        slow: (6, 6) of the error that lasts over many images; None: as large as the covariance.
+        slow: (6, 6) of the error that lasts over many images; None: the covariance is taken for it, too.
 
         The first observation places the bundle: nominal pose from the observation, large prior covariance, then a
         normal update, which correlates the errors of the bundle with those of the aircraft.
