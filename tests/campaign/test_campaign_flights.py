@@ -43,8 +43,16 @@ def changed(flight, **scenario):
     return msgspec.structs.replace(flight, files=files)
 
 
-def processes_below(process):
-    return psutil.Process(process).children(recursive=True)
+def launchers():
+    """The launchers below this process and their forks, the flights."""
+
+    def launches(process):
+        try:
+            return "sitl.campaign.launcher" in " ".join(process.cmdline())
+        except psutil.NoSuchProcess:  # Ended since it was listed, or a zombie.
+            return False
+
+    return [process for process in psutil.Process().children(recursive=True) if launches(process)]
 
 
 def test_a_flight_is_the_same_in_a_process_of_its_own_and_in_this_one(flights, slot):
@@ -82,8 +90,7 @@ def ended_by(flight, action, slot):
     def act():
         deadline = time.monotonic() + 60.0
         while time.monotonic() < deadline:
-            launchers = [p for p in processes_below(os.getpid()) if "sitl.campaign.launcher" in " ".join(p.cmdline())]
-            forks = [p for p in launchers if p.ppid() != os.getpid()]
+            forks = [process for process in launchers() if process.ppid() != os.getpid()]
             if forks:
                 action(forks[0])
                 return
@@ -136,6 +143,7 @@ def test_a_launcher_that_is_killed_is_replaced(flights):
 
 @pytest.mark.verify
 def test_several_jobs_fly_each_flight_once(flights):
+    before = launchers()
     rows = list(fly_here(flights, 2))
     assert sorted(row["flight"] for row in rows) == [1, 2, 3]
-    assert not [p for p in processes_below(os.getpid()) if "sitl.campaign.launcher" in " ".join(p.cmdline())]
+    assert launchers() == before

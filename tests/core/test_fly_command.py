@@ -1,5 +1,6 @@
 """The real `companion fly` around the simulator: every way to end it ends all processes and keeps log and report."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -49,11 +50,19 @@ def flying(tmp_path):
     yield start
     for command in started:
         for process in [*command.children(recursive=True), command] if command.is_running() else []:
-            process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):  # Ended since it was listed.
+                process.kill()
 
 
 def gone(processes: list[psutil.Process]) -> bool:
-    return not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in processes)
+    return not any(map(runs, processes))
+
+
+def runs(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE and process.is_running()
+    except psutil.NoSuchProcess:
+        return False
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -97,7 +97,10 @@ class Browser:
         import psutil
 
         first = psutil.Process(self._process.pid)
-        times = [process.cpu_times() for process in (first, *first.children(recursive=True))]
+        times = []
+        for process in (first, *first.children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess):  # Ended since it was listed.
+                times.append(process.cpu_times())
         return sum(t.user + t.system for t in times)
 
     def close(self) -> None:
