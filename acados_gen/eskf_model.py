@@ -386,8 +386,8 @@ def marker_residual(x: SX, p_CM: SX, q_CM: SX, p_BC: SX, q_BC: SX, omega_B: SX, 
 
     Corners have errors that stay for many images: edges of pixels, light, the lens. They move the pose most where the
     geometry is weakest. L Lᵀ is what the corner filter does not know of them or, without it, has the shape of the
-    tracker's covariance. The state ξ is such an error in units of its
-    standard deviations, and L ξ the pose's error. A print larger than assumed by ς looks nearer, by 1 - ς.
+    tracker's covariance. The state ξ is such an error in units of its standard deviations, and L ξ the pose's error.
+    A print larger than assumed by ς looks nearer, by 1 - ς.
     """
     p_WC, q_WC = camera_pose(x, p_BC, q_BC, omega_B)
     p_expected = (1 - x[StateIndex.BUNDLE_SCALE]) * (rotation(q_WC).T @ (x[StateIndex.MARKER_POSITION] - p_WC))

@@ -38,6 +38,9 @@ from companion.estimation.observations import CheckedObservation, Pose, angle_be
 POSITION, ROTATION, SWAY, GYRO_BIAS, MARKERS = slice(0, 3), slice(3, 6), slice(6, 9), slice(9, 12), 12
 PER_MARKER = 9
 MARKERS_MAX = 12  # of one bundle: with more of them the errors of single corners do not matter
+MARKERS_SEEN_MAX = (
+    18  # in one image: with more of them the pose of all is better than that of MARKERS_MAX corrected ones
+)
 FILTERS_MAX = 20  # bundles
 
 FREE_POSITION_M = 1.0  # std of the position before an image, about that of the image
@@ -54,6 +57,7 @@ NIS_MAX = 4.0  # per number, as which a larger one counts
 GATE_PROBABILITY = 0.9999
 FACTOR_TRUSTED = 6.0  # beyond it the noise is no noise of corners: the mount sways more than the vehicle file says
 BAD_IMAGES = 10  # in a row: the bundle or the camera has turned, or the first rotation was wrong
+SKIPPED_IMAGES = 2  # in a row that do not fit and are not used: one corner was found in a wrong place
 
 TURN_STD_RAD = 0.2  # of the rotation of one image, beyond which it is no measurement: one linear step is too short then
 SLOW_MIN = 1e-8  # [m², rad²] of each number of the slow error: its covariance always has a root
@@ -116,6 +120,11 @@ class CornerFilter:
         self._used = False  # whether any corners were
 
     @property
+    def skips(self) -> bool:
+        """Whether the newest image is one of the few that do not fit between others that do."""
+        return self._used and 0 < self._bad <= SKIPPED_IMAGES
+
+    @property
     def begun(self) -> bool:
         """Whether the next image's corners are used."""
         return self._first >= FIRST_IMAGES
@@ -159,7 +168,7 @@ class CornerFilter:
         used = [m for m in markers if m.id in self._places]
         lost = self._used and now > max(2 * known, FIRST_STD_RAD**2)
         # Out of sight for too long, or at another part of a long bundle.
-        if lost or 3 * len(used) < 2 * min(len(markers), MARKERS_MAX):
+        if lost or 3 * len(used) < 2 * len(markers):
             self.restart()
             return None
         # Corners are linearised about the expected rotation, at the place where this image has the middle of the bundle. That of
@@ -350,12 +359,13 @@ class CornerFilters:
         self._vehicle, self._camera = vehicle, CameraModel(vehicle.camera)
         self._filters: dict[str, tuple[CornerFilter, Turned]] = {}  # and where the camera pointed in its newest image
 
-    def refined(self, received: BundleObservation, seen: CheckedObservation, now: Turned) -> CheckedObservation:
+    def refined(self, received: BundleObservation, seen: CheckedObservation, now: Turned) -> CheckedObservation | None:
         """The observation with its pose from corrected corners; as it was where that is not possible, or where it names no corners.
 
-        received, seen: the same observation, as it came and checked; now: where the camera pointed in this image.
+        None: not to be used. received, seen: the same observation, as it came and checked; now: where the camera pointed in
+        this image.
         """
-        if not received.markers:
+        if not 0 < len(received.markers) <= MARKERS_SEEN_MAX:
             return seen
         corners, before = self._filters.pop(received.bundle, (None, now))
         if corners is None:
@@ -380,5 +390,6 @@ class CornerFilters:
         }
         found = corners.update(list(markers.values()), pose, seen.covariance, turn)
         if found is None:
-            return seen
+            # The image's own pose would be wrong in another way than those before and after it.
+            return None if corners.skips else seen
         return seen._replace(best=found.pose, alternative=None, covariance=found.covariance, slow=found.slow)

@@ -111,6 +111,7 @@ class Rejection(StrEnum):
     MARKER_RESTART = "marker_restart"  # the bundle was placed again
     MARKER_DISPLACED = "marker_displaced"  # observations of a bundle that is not where it was, see `witnesses`
     MARKER_CONTRADICTED = "marker_contradicted"  # observations that another bundle contradicts, see `bundle_pairs`
+    MARKER_CORNERS = "marker_corners"  # images whose corners do not fit to those before and after, see `corner_filter`
     MARKER_REFUSED = "marker_refused"  # observations of a bundle that contradicts the filter, see `innovation_monitor`
 
 
@@ -348,7 +349,11 @@ class EstimatorNode(Node):
                 further = "" if name == self._bundle else name
                 if turned is not None and self._corner_filters is not None and filtered < FILTERED_MAX:
                     filtered += len(as_received[name].markers)
-                    seen = self._corner_filters.refined(as_received[name], seen, turned)
+                    refined = self._corner_filters.refined(as_received[name], seen, turned)
+                    if refined is None:
+                        self._rejected[Rejection.MARKER_CORNERS] += 1
+                        continue
+                    seen = refined
                 self._insert(HistoryEntry(stamp_s, Sensor.MARKER, seen, part=part, bundle=further), now_s)
 
     def _camera_turned(self, stamp_s: float) -> Turned | None:

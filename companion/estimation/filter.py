@@ -30,6 +30,7 @@ from companion.estimation.layout import (
     SAMPLES_MAX,
     SCALE_MAX,
     SENSORS,
+    SLOW_SIZE,
     ErrorIndex,
     StateIndex,
     coast_shapes,
@@ -478,6 +479,9 @@ class Eskf:
         kernel.inputs[1][:] = q_CM
         kernel.inputs[4][:] = omega_B
         kernel.inputs[5][:] = _root(covariance if slow is None else slow).ravel(order="F")
+        if filter_state.slow_by_corners is not (slow is not None):
+            self._forget_slow_error(filter_state)
+            filter_state.slow_by_corners = slow is not None
         R = self._marker_factor * covariance
         in_use = not filter_state.contradiction.refused
         update = self._update(filter_state, Sensor.MARKER, R, in_use)
@@ -602,6 +606,14 @@ class Eskf:
             self._inflate(filter_state, (ErrorIndex.MOUNT,), float(offset @ offset) / max(float(p_BM @ p_BM), 1e-6))
         else:
             self._inflate(filter_state, (ErrorIndex.VELOCITY, ErrorIndex.VELOCITY_BIAS), (offset / OFFSET_TIME_S) ** 2)
+
+    @staticmethod
+    def _forget_slow_error(filter_state: FilterState) -> None:
+        """Begin with another slow error of the bundle's pose: it has none of the one before in it."""
+        slow, P = ErrorIndex.SLOW_POSE, filter_state.covariance
+        filter_state.nominal[StateIndex.SLOW_POSE] = 0.0
+        P[slow, :] = P[:, slow] = 0.0
+        P[slow, slow] = np.eye(SLOW_SIZE)
 
     def remove_bundle(self, filter_state: FilterState) -> None:
         """Remove the bundle's position from use; the next observation places the bundle again."""
@@ -735,9 +747,9 @@ class Eskf:
         run = filter_state.rejection_runs.get(sensor)
         if run is None:
             return RejectionRun(filter_state.time_s, 1, nu.copy())
-        distance = self.gates[sensor].limit * 2 * nominal.diagonal().max()
-        if sensor == Sensor.POSITION and not run.agrees(nu, distance):
+        limit = self.gates[sensor].limit
+        if sensor == Sensor.POSITION and not run.agrees(nu, nominal, limit):
             return RejectionRun(filter_state.time_s, 1, nu.copy())
-        if sensor == Sensor.MARKER and not run.agrees(nu, max(distance, MOVED_AGREEMENT**2 * (run.mean @ run.mean))):
+        if sensor == Sensor.MARKER and not run.agrees(nu, nominal, limit, MOVED_AGREEMENT):
             return run.reduced() or RejectionRun(filter_state.time_s, 1, nu.copy())
         return run.extended(nu)

@@ -82,8 +82,7 @@ class ContradictionTest(NamedTuple):
         """
         if self.residual is None:
             return False
-        difference = residual - self.residual
-        return not difference @ np.linalg.solve(2 * R, difference) <= limit
+        return not _agree(residual - self.residual, R, limit)
 
     def updated(self, rejected: bool, now_s: float, residual: Array) -> "ContradictionTest":
         """The test after one more observation; weighted by time, so independent of the camera's rate."""
@@ -93,6 +92,11 @@ class ContradictionTest(NamedTuple):
         return ContradictionTest(share, now_s, refused, residual)
 
 
+def _agree(difference: Array, R: Array, limit: float) -> bool:
+    """Whether the noise of two residuals, R (m, m) each, explains their difference, (m,)."""
+    return bool(difference @ np.linalg.solve(2 * R, difference) <= limit)
+
+
 class RejectionRun(NamedTuple):
     """Rejections of one sensor since its last acceptance, with the mean of the residuals that agree."""
 
@@ -100,10 +104,14 @@ class RejectionRun(NamedTuple):
     length: int
     mean: Array  # of the residuals, (m,)
 
-    def agrees(self, residual: Array, square_distance_max: float) -> bool:
-        """True for a residual within this square distance of the mean."""
+    def agrees(self, residual: Array, R: Array, limit: float, share: float = 0.0) -> bool:
+        """True for a residual that differs from the mean by no more than noise, or by less than this share of the mean.
+
+        R: (m, m) of one residual; limit: chi-square.
+        """
         difference = residual - self.mean
-        return bool(difference @ difference <= square_distance_max)
+        near = bool(difference @ difference <= share**2 * (self.mean @ self.mean))
+        return near or _agree(difference, R, limit)
 
     def extended(self, residual: Array) -> "RejectionRun":
         """The run with one more residual that agrees."""

@@ -15,9 +15,11 @@ from companion.estimation.corner_filter import (
     FIRST_IMAGES,
     MARKERS,
     MARKERS_MAX,
+    MARKERS_SEEN_MAX,
     PER_MARKER,
     POSITION,
     ROTATION,
+    SKIPPED_IMAGES,
     SWAY,
     TURN_STD_RAD,
     CornerFilter,
@@ -303,7 +305,7 @@ def test_impossible_corners_do_no_harm(vehicle, camera, wrong):
 
 
 def test_more_markers_than_it_has_places_for(vehicle, camera):
-    many = [((x, y), 0.1) for x in np.linspace(-0.8, 0.8, 7) for y in np.linspace(-0.5, 0.5, 4)]
+    many = [((x, y), 0.1) for x in np.linspace(-0.8, 0.8, 6) for y in np.linspace(-0.5, 0.5, 3)]
     flown, corners = fly(vehicle, World(camera, 1, markers=many), duration_s=12.0, after_s=5.0)
     assert len(corners._x) == MARKERS + PER_MARKER * MARKERS_MAX
     assert rms(flown.joint[:, :3]) < 0.02
@@ -406,6 +408,34 @@ def test_it_does_not_begin_with_an_ambiguous_image(vehicle, camera):
 def test_an_observation_without_corners_is_used_as_it_is(vehicle, camera):
     results, _ = refine(vehicle, World(camera, 6), lambda i, o: msgspec.structs.replace(o, markers=[]), images=30)
     assert all(refined is checked for checked, refined, _ in results)
+
+
+def with_one_false_corner(o):
+    """Of the first marker, by 6 px: too little for the tracker to see it."""
+    first = o.markers[0]
+    px = np.array(first.corners_px) + [6.0, *7 * [0.0]]
+    return msgspec.structs.replace(o, markers=[msgspec.structs.replace(first, corners_px=tuple(px)), *o.markers[1:]])
+
+
+def test_an_image_with_a_false_corner_is_not_used_and_the_ones_after_a_few_such_are_as_they_are(vehicle, camera):
+    single, first = 80, 90
+
+    def changed(i, o):
+        return with_one_false_corner(o) if i == single or i in range(first, first + SKIPPED_IMAGES + 2) else o
+
+    results, _ = refine(vehicle, World(camera, 6, drift_px=0.2), changed, images=first + SKIPPED_IMAGES + 4)
+    used = [
+        "no" if refined is None else "own" if refined is checked else "corrected" for checked, refined, _ in results
+    ]
+    assert used[single - 1 : single + 2] == ["corrected", "no", "corrected"]
+    assert used[first:] == SKIPPED_IMAGES * ["no"] + 2 * ["own"] + 2 * ["corrected"]
+
+
+def test_of_a_bundle_with_very_many_markers_in_view_the_pose_of_all_is_used(vehicle, camera):
+    grid = [((x, y), 0.15) for x in np.linspace(-0.8, 0.8, 5) for y in np.linspace(-0.6, 0.6, 4)]
+    for count, corrected in ((MARKERS_SEEN_MAX, True), (MARKERS_SEEN_MAX + 1, False)):
+        results, _ = refine(vehicle, World(camera, 6, markers=grid[:count]), images=2 * FIRST_IMAGES)
+        assert (results[-1][1] is not results[-1][0]) == corrected
 
 
 def test_a_late_image_is_used_as_it_is(vehicle, camera):

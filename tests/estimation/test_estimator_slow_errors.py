@@ -66,6 +66,27 @@ def test_the_noise_of_images_is_averaged_and_the_error_that_lasts_is_not(vehicle
     assert lasting > 2 * averaged and lasting > 0.02
 
 
+def test_the_lasting_error_of_the_corners_is_not_taken_for_that_of_the_tracker(vehicle):
+    """After a change of the source nothing of the error that was found is in the next pose, nor known of it."""
+    eskf = Eskf(vehicle, adapt=False)
+    state = eskf.start(0.0, (0.0, 0.0, 1.5), (0.0, 0.0, 0.0), (1.0, 0.0, 0.0, 0.0))
+    noise, lasting = 1e-4 * np.eye(6), 4e-4 * np.eye(6)
+    for i in range(50):
+        eskf.measure_marker(state, (0.02 * (i > 25), 0.0, 3.0), (0.0, 1.0, 0.0, 0.0), noise, slow=lasting)
+    slow, rest = (
+        state.covariance[ErrorIndex.SLOW_POSE],
+        state.covariance[ErrorIndex.SLOW_POSE, : ErrorIndex.SLOW_POSE.start],
+    )
+    assert np.abs(state.nominal[StateIndex.SLOW_POSE]).max() > 1e-3 and np.abs(rest).max() > 1e-3
+    before = state.copy()
+    eskf.measure_marker(state, (5.0, 0.0, 3.0), (0.0, 1.0, 0.0, 0.0), lasting)  # far beside: it corrects nothing
+    np.testing.assert_array_equal(state.nominal[StateIndex.SLOW_POSE], 0.0)
+    np.testing.assert_array_equal(rest, 0.0)
+    np.testing.assert_array_equal(slow[:, ErrorIndex.SLOW_POSE], np.eye(6))
+    assert before.slow_by_corners and not state.slow_by_corners
+    np.testing.assert_array_equal(state.nominal[StateIndex.POSITION], before.nominal[StateIndex.POSITION])
+
+
 def test_leaving_and_entering_offboard_again_keeps_the_thrust_scale(vehicle, node):
     flight = HoverSimulation(vehicle, seed=23, noise=0.0, disturbance=(0.5, -0.3, 0.0))
     flight.thrust_scale = 0.92

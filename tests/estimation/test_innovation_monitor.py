@@ -9,7 +9,7 @@ from companion.core.enums import Sensor
 from companion.core.frames import quat_exp, quat_multiply
 from companion.core.messages import Markers
 from companion.estimation.estimator import EstimatorNode
-from companion.estimation.innovation_monitor import BIAS_LIMIT, BiasTest, ContradictionTest
+from companion.estimation.innovation_monitor import BIAS_LIMIT, BiasTest, ContradictionTest, RejectionRun
 
 OUTLIERS_FROM_S, OUTLIERS_TO_S = 14.0, 18.0
 
@@ -163,3 +163,14 @@ def test_a_real_change_of_noise_is_followed_and_never_refused(vehicle):
     late = [i for i in flight.innovations(Sensor.MARKER) if i.stamp_s > OUTLIERS_FROM_S + 4.0]
     assert np.mean([i.accepted for i in late]) > 0.95 and np.mean([i.noise_scale for i in late]) > 1.5
     assert error_m[-200:].max() < 0.1
+
+
+def test_rejections_of_an_image_that_measures_no_rotation_agree_by_their_positions_alone():
+    """The rotation's noise of 10 rad is no reason to take positions that are metres apart for one place."""
+    R = np.diag([1e-4] * 3 + [100.0] * 3)
+    run = RejectionRun(0.0, 1, np.array([0.0, 0.5, 0.0, 0.0, 0.0, 0.0]))
+    assert run.agrees(np.array([0.01, 0.51, 0.0, 3.0, 0.0, 0.0]), R, 22.5)
+    assert not run.agrees(np.array([0.0, -0.5, 0.0, 0.0, 0.0, 0.0]), R, 22.5, share=0.3)
+    assert run.agrees(np.array([0.0, 0.4, 0.0, 0.0, 0.0, 0.0]), R, 22.5, share=0.3), (
+        "a bundle that moved, and its noise"
+    )
