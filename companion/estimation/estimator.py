@@ -719,7 +719,7 @@ class EstimatorNode(Node):
             self._blocks = tuple(blocks.tolist())
         position_std_m = largest_std(covariance[ErrorIndex.POSITION, ErrorIndex.POSITION])
         relative_std_m = self._relative_std_m(filter_state) if filter_state.marker_known else inf
-        limits = (self._vehicle.safety.position_std_m,) if self._height is None else (inf, VELOCITY_STD_MAX_M_S)
+        limits = (inf, VELOCITY_STD_MAX_M_S) if self._alone(now_s) else (self._vehicle.safety.position_std_m,)
         thrust_scale_variance = float(covariance[ErrorIndex.THRUST_SCALE, ErrorIndex.THRUST_SCALE][0, 0])
         return State(
             stamp_s=near(now_s, precision.TIME),
@@ -746,6 +746,10 @@ class EstimatorNode(Node):
             battery_voltage_v=near(self._voltage.value_v, precision.VOLTAGE),
             reset_count=self._resets,
         )
+
+    def _alone(self, now_s: float) -> bool:
+        """Whether out of sight of the bundle the choice is between this estimate and none."""
+        return self._height is not None or (self._in_offboard and self._lost_fix(now_s))
 
     def _guided_s(self, filter_state: FilterState, relative_std_m: float) -> float:
         """When the position relative to the mission's bundle was last measured, by that bundle or by the map.

@@ -111,6 +111,32 @@ def test_out_of_sight_the_inertial_sensors_carry_the_place_and_the_state_ends_wh
     assert last.marker_age_s > 6.0
 
 
+@pytest.mark.parametrize("offboard", [True, False], ids=["in offboard", "under the pilot"])
+def test_where_satellites_and_bundle_are_lost_in_offboard_the_state_counts_as_without_satellites(vehicle, offboard):
+    """PX4, which else gets the aircraft, lets the wind carry it."""
+    flight = HoverSimulation(vehicle, seed=1, imu=True)
+    node = EstimatorNode(vehicle, None, SimulatedStopwatch())
+    flight.run(node, 8.0)
+    flight.marker_seen = False
+
+    def lost(m):
+        if isinstance(m, FcuStatus):
+            mode = FcuMode.OFFBOARD if offboard else FcuMode.ALTCTL
+            return msgspec.structs.replace(m, gnss_ok=False, mode=mode)
+        return None if isinstance(m, FcuPosition) else m
+
+    flight.edit = lost
+    flight.run(node, 25.0)
+    std_m_s = np.array([max(np.array(s.covariance_diag)[ErrorIndex.VELOCITY]) ** 0.5 for s in flight.states])
+    place_m = np.array([min(s.position_std_m, s.relative_std_m) for s in flight.states])
+    valid = np.array([s.valid for s in flight.states])[900:]
+    assert std_m_s[-1] > 1.2, "long enough"
+    assert not valid[std_m_s[900:] > 1.25].any() and valid[:100].all()
+    doubtful = (std_m_s[900:] > 0.55) & (std_m_s[900:] < 1.15)
+    assert doubtful.sum() > 300 and (valid[doubtful] == offboard).all()
+    assert (place_m[900:][doubtful] > vehicle.safety.position_std_m).any(), "the place is no condition"
+
+
 def test_the_height_by_pressure_holds_the_vertical_out_of_sight(vehicle):
     flight = alone(HoverSimulation(vehicle, seed=1, imu=True))
     node = estimator(vehicle)

@@ -94,8 +94,9 @@ def test_without_a_position_this_stack_sinks_against_the_wind_and_px4_takes_the_
     assert lockstep.pilot is not None and lockstep.pilot.phase == "DONE"
     home, truth = lockstep.loaded.scenario.start.p_W, [m for m in lockstep.messages["truth"] if m.stamp_s >= HOLD_S]
     touched = next(m for m in truth if m.p_W[2] - home[2] < 0.25)
-    assert math.dist(touched.p_W[:2], truth[0].p_W[:2]) < 4.0
-    assert math.hypot(*touched.v_W[:2]) < 2.0
+    moved_m, speed_m_s = math.dist(touched.p_W[:2], truth[0].p_W[:2]), math.hypot(*touched.v_W[:2])
+    print(f"moved by {moved_m:.1f} m, {speed_m_s:.1f} m/s at the ground")
+    assert moved_m < 4.0 and speed_m_s < 2.0
 
 
 def test_satellites_that_px4_does_not_use_count_as_lost(tmp_path):
