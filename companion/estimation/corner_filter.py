@@ -57,7 +57,7 @@ NIS_MAX = 4.0  # per number, as which a larger one counts
 GATE_PROBABILITY = 0.9999
 FACTOR_TRUSTED = 6.0  # beyond it the noise is no noise of corners: the mount sways more than the vehicle file says
 BAD_IMAGES = 10  # in a row: the bundle or the camera has turned, or the first rotation was wrong
-SKIPPED_IMAGES = 2  # in a row that do not fit and are not used: one corner was found in a wrong place
+DOUBTFUL_IMAGES = 2  # in a row that do not fit: mostly one corner was found in a wrong place
 
 TURN_STD_RAD = 0.2  # of the rotation of one image, beyond which it is no measurement: one linear step is too short then
 SLOW_MIN = 1e-8  # [m², rad²] of each number of the slow error: its covariance always has a root
@@ -118,11 +118,12 @@ class CornerFilter:
         self._factor = 1.0
         self._bad = 0
         self._used = False  # whether any corners were
+        self._corrects = False  # whether the newest image that fits got its pose from corrected corners
 
     @property
-    def skips(self) -> bool:
-        """Whether the newest image is one of the few that do not fit between others that do."""
-        return self._used and 0 < self._bad <= SKIPPED_IMAGES
+    def doubts(self) -> bool:
+        """Whether the newest image is one of the first that do not fit, after one with a pose from corrected corners."""
+        return self._corrects and 0 < self._bad <= DOUBTFUL_IMAGES
 
     @property
     def begun(self) -> bool:
@@ -168,7 +169,7 @@ class CornerFilter:
         used = [m for m in markers if m.id in self._places]
         lost = self._used and now > max(2 * known, FIRST_STD_RAD**2)
         # Out of sight for too long, or at another part of a long bundle.
-        if lost or 3 * len(used) < 2 * len(markers):
+        if lost or 3 * len(used) < 2 * min(len(markers), MARKERS_MAX):
             self.restart()
             return None
         # Corners are linearised about the expected rotation, at the place where this image has the middle of the bundle. That of
@@ -198,11 +199,11 @@ class CornerFilter:
         self._x += correction
         self._R_CM = _rotation(correction[ROTATION]) @ self._R_CM
         self._x[POSITION] = self._x[ROTATION] = 0.0
-        if self._factor > FACTOR_TRUSTED:
-            return None
-        return self._corrected(
-            Pose(p_CM, quat_from_matrix(expected.R_CM)), z - H[:, MARKERS:] @ correction[MARKERS:], H
-        )
+        about = Pose(p_CM, quat_from_matrix(expected.R_CM))
+        trusted = self._factor <= FACTOR_TRUSTED
+        corrected = self._corrected(about, z - H[:, MARKERS:] @ correction[MARKERS:], H) if trusted else None
+        self._corrects = corrected is not None
+        return corrected
 
     def _fits(self, nis: float, size: int, duration_s: float) -> bool:
         """Whether the corners fit to the state; what they say about the noise is taken anyway."""
@@ -359,11 +360,11 @@ class CornerFilters:
         self._vehicle, self._camera = vehicle, CameraModel(vehicle.camera)
         self._filters: dict[str, tuple[CornerFilter, Turned]] = {}  # and where the camera pointed in its newest image
 
-    def refined(self, received: BundleObservation, seen: CheckedObservation, now: Turned) -> CheckedObservation | None:
+    def refined(self, received: BundleObservation, seen: CheckedObservation, now: Turned) -> CheckedObservation:
         """The observation with its pose from corrected corners; as it was where that is not possible, or where it names no corners.
 
-        None: not to be used. received, seen: the same observation, as it came and checked; now: where the camera pointed in
-        this image.
+        Doubtful where its corners do not fit. received, seen: the same observation, as it came and checked; now: where the
+        camera pointed in this image.
         """
         if not 0 < len(received.markers) <= MARKERS_SEEN_MAX:
             return seen
@@ -390,6 +391,6 @@ class CornerFilters:
         }
         found = corners.update(list(markers.values()), pose, seen.covariance, turn)
         if found is None:
-            # The image's own pose would be wrong in another way than those before and after it.
-            return None if corners.skips else seen
+            # The image's own pose is wrong in another way than those of corrected corners before it.
+            return seen._replace(doubtful=corners.doubts)
         return seen._replace(best=found.pose, alternative=None, covariance=found.covariance, slow=found.slow)

@@ -67,7 +67,7 @@ from companion.estimation.replay import Replay, ReplayedState
 from companion.estimation.runaway import put_back
 from companion.estimation.survey import Surveyed, place_by_survey
 from companion.estimation.validity import converged, divergence, largest_std, persistently_rejected
-from companion.estimation.without_satellites import VELOCITY_STD_MAX_M_S, HeightAiding, height_noise, settings_of
+from companion.estimation.without_satellites import ALONE_VELOCITY_STD_MAX_M_S, HeightAiding, height_noise, settings_of
 from companion.estimation.witnesses import FIX_MAX_S, GNSS_DELAY_S, Expected
 
 START_AGE_S = 0.5  # largest age of the attitude and the position with which the filter starts
@@ -349,11 +349,8 @@ class EstimatorNode(Node):
                 further = "" if name == self._bundle else name
                 if turned is not None and self._corner_filters is not None and filtered < FILTERED_MAX:
                     filtered += len(as_received[name].markers)
-                    refined = self._corner_filters.refined(as_received[name], seen, turned)
-                    if refined is None:
-                        self._rejected[Rejection.MARKER_CORNERS] += 1
-                        continue
-                    seen = refined
+                    seen = self._corner_filters.refined(as_received[name], seen, turned)
+                    self._rejected[Rejection.MARKER_CORNERS] += seen.doubtful
                 self._insert(HistoryEntry(stamp_s, Sensor.MARKER, seen, part=part, bundle=further), now_s)
 
     def _camera_turned(self, stamp_s: float) -> Turned | None:
@@ -707,6 +704,8 @@ class EstimatorNode(Node):
             self._rejected[Rejection.MARKER_AMBIGUOUS] += first
             return None
         (p_CM, q_CM), covariance = choice
+        if observation.doubtful:
+            return self._filter.judge_marker(filter_state, p_CM, q_CM, covariance, omega_B)
         return self._filter.measure_marker(filter_state, p_CM, q_CM, covariance, omega_B, observation.slow)
 
     # --- messages out
@@ -719,7 +718,7 @@ class EstimatorNode(Node):
             self._blocks = tuple(blocks.tolist())
         position_std_m = largest_std(covariance[ErrorIndex.POSITION, ErrorIndex.POSITION])
         relative_std_m = self._relative_std_m(filter_state) if filter_state.marker_known else inf
-        limits = (inf, VELOCITY_STD_MAX_M_S) if self._alone(now_s) else (self._vehicle.safety.position_std_m,)
+        limits = (inf, ALONE_VELOCITY_STD_MAX_M_S) if self._alone(now_s) else (self._vehicle.safety.position_std_m,)
         thrust_scale_variance = float(covariance[ErrorIndex.THRUST_SCALE, ErrorIndex.THRUST_SCALE][0, 0])
         return State(
             stamp_s=near(now_s, precision.TIME),
@@ -748,7 +747,7 @@ class EstimatorNode(Node):
         )
 
     def _alone(self, now_s: float) -> bool:
-        """Whether out of sight of the bundle the choice is between this estimate and none."""
+        """Whether nothing else has a place: without sight of a bundle the choice is between this estimate and none."""
         return self._height is not None or (self._in_offboard and self._lost_fix(now_s))
 
     def _guided_s(self, filter_state: FilterState, relative_std_m: float) -> float:

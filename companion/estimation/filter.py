@@ -17,7 +17,7 @@ from companion.core.kernel import Kernel
 from companion.core.site import Plumb
 from companion.core.vehicle import Vehicle
 from companion.estimation.adaptation import new_window
-from companion.estimation.filter_state import BUNDLE_SENSORS, ESTABLISHED, FilterState
+from companion.estimation.filter_state import BUNDLE_SENSORS, ESTABLISHED, FilterState, SlowSource
 from companion.estimation.gating import Gate
 from companion.estimation.imu import SHORTEST_S
 from companion.estimation.imu_noise import Densities
@@ -30,7 +30,6 @@ from companion.estimation.layout import (
     SAMPLES_MAX,
     SCALE_MAX,
     SENSORS,
-    SLOW_SIZE,
     ErrorIndex,
     StateIndex,
     coast_shapes,
@@ -92,7 +91,7 @@ NEAR_M = 6.0  # of a bundle: farther away its direction is worse than satellites
 GNSS_LEVEL = slice(ErrorIndex.GNSS_BIAS.start, ErrorIndex.GNSS_BIAS.start + 2)
 
 # Results of the kernels.
-STATE, RESIDUAL, WHITENED, GAIN = 0, 1, 2, 6
+STATE, RESIDUAL, WHITENED, NIS, GAIN = 0, 1, 2, 3, 6
 
 CORNERS_UNIT = np.eye(SENSORS[Sensor.CORNERS])
 OFFSET_TIME_S = 0.3  # time in which a velocity error has made the offset that the bias test detects
@@ -155,7 +154,7 @@ class Eskf:
         self.gates = {s: Gate(self._settings[s].gate_probability, size) for s, size in SENSORS.items()}
         self.nominal = {s: self._settings[s].std ** 2 * np.eye(SENSORS[s]) for s in SENSORS if s not in BUNDLE_SENSORS}
         self._marker_factor = settings.marker.std**2
-        self._initial = initial_variances(vehicle)
+        self._initial, self._slow_time_s = initial_variances(vehicle), settings.camera.slow_pose_time_s
         self.adapts = adapt
         self._predict.inputs[2][:] = forgetting_rates(vehicle, Propagation.COMMAND)
         self._walk = {by: _bias_walk(process_variances(vehicle, by)) for by in Propagation}
@@ -475,15 +474,10 @@ class Eskf:
         if not filter_state.marker_known:
             self._place_bundle(filter_state, p_CM, q_CM)
         kernel = self._updates[Sensor.MARKER]
-        kernel.inputs[0][:] = p_CM
-        kernel.inputs[1][:] = q_CM
-        kernel.inputs[4][:] = omega_B
-        kernel.inputs[5][:] = _root(covariance if slow is None else slow).ravel(order="F")
-        if filter_state.slow_by_corners is not (slow is not None):
-            self._forget_slow_error(filter_state)
-            filter_state.slow_by_corners = slow is not None
-        R = self._marker_factor * covariance
+        R = self._enter_pose(p_CM, q_CM, covariance, omega_B, slow)
         in_use = not filter_state.contradiction.refused
+        if in_use:
+            self._follow_source(filter_state, slow is not None, R)
         update = self._update(filter_state, Sensor.MARKER, R, in_use)
         if filter_state.placement_score < ESTABLISHED:
             # A single false pose may have placed the bundle: after two observations that disagree it is placed again.
@@ -498,6 +492,35 @@ class Eskf:
                 update = self._update(filter_state, Sensor.MARKER, R)
         self._check_contradiction(filter_state, rejected, update.residual, R)
         return update if in_use else update._replace(accepted=False)
+
+    def judge_marker(
+        self,
+        filter_state: FilterState,
+        p_CM: Vector,
+        q_CM: Vector,
+        covariance: Array,
+        omega_B: Vector = (0.0, 0.0, 0.0),
+    ) -> FilterUpdate | None:
+        """As `measure_marker`, for an observation by which nothing is corrected; None where the bundle is not established.
+
+        What it says of a bundle that has turned, or is another one, counts in the contradiction test and in the innovations.
+        """
+        if filter_state.placement_score < ESTABLISHED:
+            return None
+        R = self._enter_pose(p_CM, q_CM, covariance, omega_B, None)
+        update = self._update(filter_state, Sensor.MARKER, R, in_use=False)
+        self._check_contradiction(filter_state, not update.accepted, update.residual, R)
+        return update._replace(accepted=False)
+
+    def _enter_pose(self, p_CM: Vector, q_CM: Vector, covariance: Array, omega_B: Vector, slow: Array | None) -> Array:
+        """A bundle's pose into the kernel's inputs; its noise R, (6, 6)."""
+        kernel = self._updates[Sensor.MARKER]
+        kernel.inputs[0][:] = p_CM
+        kernel.inputs[1][:] = q_CM
+        kernel.inputs[4][:] = omega_B
+        kernel.inputs[5][:] = _root(covariance if slow is None else slow).ravel(order="F")
+        R: Array = self._marker_factor * covariance
+        return R
 
     def measure_corners(
         self,
@@ -607,13 +630,28 @@ class Eskf:
         else:
             self._inflate(filter_state, (ErrorIndex.VELOCITY, ErrorIndex.VELOCITY_BIAS), (offset / OFFSET_TIME_S) ** 2)
 
-    @staticmethod
-    def _forget_slow_error(filter_state: FilterState) -> None:
-        """Begin with another slow error of the bundle's pose: it has none of the one before in it."""
+    def _follow_source(self, filter_state: FilterState, by_corners: bool, R: Array) -> None:
+        """Let ξ begin again where the observation in the kernel's inputs has another slow error than those before.
+
+        One has nothing of the other in it. Not for an observation that is an outlier, and not before ξ would have been
+        forgotten anyway: a source that changed back and forth would make one lasting error many independent ones.
+        """
+        source, now_s = filter_state.slow_source, filter_state.time_s
+        if source is None:
+            filter_state.slow_source = SlowSource(by_corners, -inf)
+            return
+        if source.by_corners is by_corners or now_s - source.since_s < self._slow_time_s:
+            return
+        kernel = self._updates[Sensor.MARKER]
+        kernel.inputs[-1][:] = R
+        kernel.point(STATE, filter_state.address)
+        if not self.gates[Sensor.MARKER].accepts(float(kernel()[NIS][0])):
+            return
         slow, P = ErrorIndex.SLOW_POSE, filter_state.covariance
         filter_state.nominal[StateIndex.SLOW_POSE] = 0.0
         P[slow, :] = P[:, slow] = 0.0
-        P[slow, slow] = np.eye(SLOW_SIZE)
+        P[slow, slow] = np.diag(self._initial[slow])
+        filter_state.slow_source = SlowSource(by_corners, now_s)
 
     def remove_bundle(self, filter_state: FilterState) -> None:
         """Remove the bundle's position from use; the next observation places the bundle again."""

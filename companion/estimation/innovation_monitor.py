@@ -107,11 +107,14 @@ class RejectionRun(NamedTuple):
     def agrees(self, residual: Array, R: Array, limit: float, share: float = 0.0) -> bool:
         """True for a residual that differs from the mean by no more than noise, or by less than this share of the mean.
 
-        R: (m, m) of one residual; limit: chi-square.
+        Position and rotation each: three numbers. R: (m, m) of one residual; limit: chi-square.
         """
         difference = residual - self.mean
-        near = bool(difference @ difference <= share**2 * (self.mean @ self.mean))
-        return near or _agree(difference, R, limit)
+        return all(
+            difference[part] @ difference[part] <= share**2 * (self.mean[part] @ self.mean[part])
+            or _agree(difference[part], R[part, part], limit)
+            for part in (slice(i, i + 3) for i in range(0, len(difference), 3))
+        )
 
     def extended(self, residual: Array) -> "RejectionRun":
         """The run with one more residual that agrees."""

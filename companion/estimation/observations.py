@@ -41,6 +41,9 @@ class CheckedObservation(NamedTuple):
     corners: tuple[tuple[Array, Array], ...] = ()  # of each marker: normalised image (8,), bundle frame (12,)
     corner_noise_px: float = 0.0
     slow: Array | None = None  # (6, 6) of the error of many images; None: of the shape of the covariance
+    doubtful: bool = (
+        False  # its corners do not fit to those of the images before: judged, and nothing is corrected by it
+    )
 
     @property
     def position_std_m(self) -> float:

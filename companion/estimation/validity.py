@@ -13,7 +13,8 @@ from companion.estimation.innovation_monitor import RejectionRun
 from companion.estimation.layout import ErrorIndex, require_eskf
 from companion.estimation.replay import ReplayedState
 
-# Limits of a valid state; the limit of the position is safety.position_std_m of the vehicle file.
+# Limits of a valid state; that of the position is safety.position_std_m of the vehicle file. Without satellites that of the
+# velocity is another one, and the position has none: see `without_satellites`.
 ATTITUDE_STD_MAX_RAD = 0.1
 VELOCITY_STD_MAX_M_S = 0.5
 ATTITUDE_AGE_MAX_S = 0.5  # only measurements keep the attitude's error small

@@ -32,9 +32,10 @@ HEIGHT_BIAS_M, HEIGHT_WALK_M_SQRT_S = 0.3, 0.02
 VELOCITY_BIAS_M_S = 0.001
 ANCHOR_STD_M = 1e-3  # of a place that is right by definition
 HEIGHT_AGE_S = 1.0  # of the height with which the filter starts
-# Largest std of the velocity of a valid state, also where satellites are lost in offboard; the position's follows from it. Out of sight of the bundle the choice is between
-# this estimate and none: PX4's Descend drifts with the wind, by 18 m in 4 m/s, and inertial sensors by a metre.
-VELOCITY_STD_MAX_M_S = 1.2
+# Largest std of the velocity of a valid state, also in offboard after satellites were lost; the position's follows from it.
+# Out of sight of the bundle the choice is between this estimate and none: PX4's Descend drifts with the wind, by 18 m in
+# 4 m/s, and inertial sensors by a metre.
+ALONE_VELOCITY_STD_MAX_M_S = 1.2
 # Of a start in flight, after a restart of the process: the pilot or the wind moves the aircraft.
 VELOCITY_STD_M_S = 2.0
 

@@ -76,7 +76,7 @@ HELD_BY = {
     True: (Sensor.MARKER, Sensor.VELOCITY, Sensor.ATTITUDE),
     False: (Sensor.POSITION, Sensor.VELOCITY, Sensor.ATTITUDE),
 }
-# Of the estimate by the inertial measurements alone, which is valid for about 14 s; this stack sinks 4 m in three of them.
+# Of the estimate by the inertial measurements alone, which is valid for about 14 s; this stack sinks by 4 m in six of them.
 UNAIDED_S = 4.0
 RUNAWAYS = 3.0  # once may be an outlier; a state that runs away again and again explains an error that stays
 GNSS_JUMP_M = 3.5  # multipath moves a position by up to 3 m

@@ -174,3 +174,7 @@ def test_rejections_of_an_image_that_measures_no_rotation_agree_by_their_positio
     assert run.agrees(np.array([0.0, 0.4, 0.0, 0.0, 0.0, 0.0]), R, 22.5, share=0.3), (
         "a bundle that moved, and its noise"
     )
+    turned = run._replace(mean=np.array([0.0, 0.5, 0.0, 2.0, 0.0, 0.0]))
+    assert not turned.agrees(np.array([0.0, -0.5, 0.0, 2.0, 0.0, 0.0]), R, 22.5, share=0.5), (
+        "the turn hides no distance"
+    )
