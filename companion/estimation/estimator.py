@@ -111,7 +111,7 @@ class Rejection(StrEnum):
     MARKER_RESTART = "marker_restart"  # the bundle was placed again
     MARKER_DISPLACED = "marker_displaced"  # observations of a bundle that is not where it was, see `witnesses`
     MARKER_CONTRADICTED = "marker_contradicted"  # observations that another bundle contradicts, see `bundle_pairs`
-    MARKER_CORNERS = "marker_corners"  # images whose corners do not fit to those before and after, see `corner_filter`
+    MARKER_CORNERS = "marker_corners"  # images whose corners do not fit to those before, see `corner_filter`
     MARKER_REFUSED = "marker_refused"  # observations of a bundle that contradicts the filter, see `innovation_monitor`
 
 

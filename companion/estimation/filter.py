@@ -17,7 +17,7 @@ from companion.core.kernel import Kernel
 from companion.core.site import Plumb
 from companion.core.vehicle import Vehicle
 from companion.estimation.adaptation import new_window
-from companion.estimation.filter_state import BUNDLE_SENSORS, ESTABLISHED, FilterState, SlowSource
+from companion.estimation.filter_state import BUNDLE_SENSORS, ESTABLISHED, FilterState
 from companion.estimation.gating import Gate
 from companion.estimation.imu import SHORTEST_S
 from companion.estimation.imu_noise import Densities
@@ -154,7 +154,7 @@ class Eskf:
         self.gates = {s: Gate(self._settings[s].gate_probability, size) for s, size in SENSORS.items()}
         self.nominal = {s: self._settings[s].std ** 2 * np.eye(SENSORS[s]) for s in SENSORS if s not in BUNDLE_SENSORS}
         self._marker_factor = settings.marker.std**2
-        self._initial, self._slow_time_s = initial_variances(vehicle), settings.camera.slow_pose_time_s
+        self._initial = initial_variances(vehicle)
         self.adapts = adapt
         self._predict.inputs[2][:] = forgetting_rates(vehicle, Propagation.COMMAND)
         self._walk = {by: _bias_walk(process_variances(vehicle, by)) for by in Propagation}
@@ -633,17 +633,15 @@ class Eskf:
     def _follow_source(self, filter_state: FilterState, by_corners: bool, R: Array) -> None:
         """Let ξ begin again where the observation in the kernel's inputs has another slow error than those before.
 
-        One has nothing of the other in it. Not for an observation that is an outlier, and not before ξ would have been
-        forgotten anyway: a source that changed back and forth would make one lasting error many independent ones.
+        One has nothing of the other in it: with one ξ for two errors of different size their difference would show it, and
+        with it a position that no image shows. Not for an observation that is an outlier.
         """
-        source, now_s = filter_state.slow_source, filter_state.time_s
-        if source is None:
-            filter_state.slow_source = SlowSource(by_corners, -inf)
-            return
-        if source.by_corners is by_corners or now_s - source.since_s < self._slow_time_s:
+        if filter_state.slow_by_corners is None:
+            filter_state.slow_by_corners = by_corners
+        if filter_state.slow_by_corners is by_corners:
             return
         kernel = self._updates[Sensor.MARKER]
-        kernel.inputs[-1][:] = R
+        kernel.inputs[-1][:] = filter_state.windows[Sensor.MARKER].noise(R) if self.adapts else R
         kernel.point(STATE, filter_state.address)
         if not self.gates[Sensor.MARKER].accepts(float(kernel()[NIS][0])):
             return
@@ -651,7 +649,7 @@ class Eskf:
         filter_state.nominal[StateIndex.SLOW_POSE] = 0.0
         P[slow, :] = P[:, slow] = 0.0
         P[slow, slow] = np.diag(self._initial[slow])
-        filter_state.slow_source = SlowSource(by_corners, now_s)
+        filter_state.slow_by_corners = by_corners
 
     def remove_bundle(self, filter_state: FilterState) -> None:
         """Remove the bundle's position from use; the next observation places the bundle again."""

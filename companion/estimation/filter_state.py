@@ -39,13 +39,6 @@ ESTABLISHED = 15  # placement score from which on a bundle's position is used wi
 IN_SIGHT_S = 1.0  # a bundle that was observed since then keeps its slow error
 
 
-class SlowSource(NamedTuple):
-    """Whose slow error of the bundle's pose the state ξ is."""
-
-    by_corners: bool  # of corrected corners (`corner_filter`), else of the tracker
-    since_s: float  # when ξ began for it; −inf: it was the first
-
-
 class BundleRecord(NamedTuple):
     """What the monitors know about a bundle; the fields are those of `FilterState`."""
 
@@ -58,7 +51,7 @@ class BundleRecord(NamedTuple):
     windows: tuple[Window, ...] = ()  # of BUNDLE_SENSORS, as the two dictionaries below
     rejection_runs: tuple[RejectionRun | None, ...] = (None, None)
     accepted_s: tuple[float, ...] = (-inf, -inf)
-    slow_source: SlowSource | None = None
+    slow_by_corners: bool | None = None
 
 
 def _rows(errors: slice) -> range:
@@ -82,7 +75,9 @@ class FilterState:
     bias_before: Array | None = None  # low-pass of the GNSS bias [m], (3,), while the bundle is out of sight
     by: Propagation = Propagation.COAST  # what the newest prediction was driven by
     placement_score: int = 0  # accepted minus rejected observations since the bundle was placed, up to ESTABLISHED
-    slow_source: SlowSource | None = None  # of the bundle's slow error; None: not observed yet
+    slow_by_corners: bool | None = (
+        None  # whose slow error ξ is: of corrected corners or of the tracker; None: of neither yet
+    )
     others: dict[str, BundleRecord] = field(default_factory=dict)  # further bundles, in the order of their poses
     slow: tuple[str, ...] = ()  # those with a slow error, in their order
     nominal: Array = field(init=False)  # x (53,), a view; see `layout.StateIndex`
@@ -127,7 +122,7 @@ class FilterState:
             self.bias_before,
             by,
             self.placement_score,
-            self.slow_source,
+            self.slow_by_corners,
             self.others,
             self.slow,
         )
@@ -250,13 +245,13 @@ class FilterState:
             tuple(self.windows[s] for s in sensors),
             tuple(self.rejection_runs.pop(s, None) for s in sensors),
             tuple(self.accepted_s.pop(s, -inf) for s in sensors),
-            self.slow_source,
+            self.slow_by_corners,
         )
         self.others = self.others | {name: own}
         self.marker_known, self.placement_score = record.marker_known, record.placement_score
         self.bias_test, self.contradiction = record.bias_test, record.contradiction
         self.flip_share, self.clear_images = record.flip_share, record.clear_images
-        self.slow_source = record.slow_source
+        self.slow_by_corners = record.slow_by_corners
         self.windows |= zip(sensors, record.windows, strict=True)
         self.rejection_runs |= {
             s: run for s, run in zip(sensors, record.rejection_runs, strict=True) if run is not None
