@@ -38,9 +38,7 @@ from companion.estimation.observations import CheckedObservation, Pose, angle_be
 POSITION, ROTATION, SWAY, GYRO_BIAS, MARKERS = slice(0, 3), slice(3, 6), slice(6, 9), slice(9, 12), 12
 PER_MARKER = 9
 MARKERS_MAX = 12  # of one bundle: with more of them the errors of single corners do not matter
-MARKERS_SEEN_MAX = (
-    18  # in one image: with more of them the pose of all is better than that of MARKERS_MAX corrected ones
-)
+MARKERS_SEEN_MAX = 18  # in one image: the pose of more of them is better than that of MARKERS_MAX corrected ones
 FILTERS_MAX = 20  # bundles
 
 FREE_POSITION_M = 1.0  # std of the position before an image, about that of the image
