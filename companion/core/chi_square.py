@@ -4,6 +4,7 @@ For these the incomplete gamma function is a finite sum (Abramowitz & Stegun 26.
 because it takes 25 to 80 MB of memory in each process that imports it.
 """
 
+import functools
 import math
 
 
@@ -19,6 +20,7 @@ def survival(x: float, dof: int) -> float:
     return rest + math.fsum(math.exp(a * log_half - half - math.lgamma(a + 1)) for a in orders)
 
 
+@functools.cache  # few values: one for each gate
 def quantile(probability: float, dof: int) -> float:
     """The value that a sample stays below with ``probability`` (0 < probability < 1), by bisection to rounding."""
     above = 1 - probability

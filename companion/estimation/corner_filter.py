@@ -16,7 +16,6 @@ is nearly the same in the next one. Its own pose of all images would have an err
 which a filter that takes the errors of images for independent follows as if it were a motion.
 """
 
-import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -210,7 +209,7 @@ class CornerFilter:
         share = 1.0 - np.exp(-duration_s / NOISE_TIME_S)
         factor = self._factor * (1.0 + share * (min(nis / size, NIS_MAX) - 1.0))
         self._factor = float(np.clip(factor, *NOISE_FACTOR))
-        return _gate(size).accepts(nis)
+        return Gate(GATE_PROBABILITY, size).accepts(nis)
 
     def _misfit(self) -> None:
         """An image whose corners are not used."""
@@ -344,11 +343,6 @@ def _is_covariance(matrix: Array) -> bool:
 def _rotation(vector: Array) -> Array:
     """R (3, 3) of a rotation vector [rad]."""
     return rotation_matrix(quat_exp(vector))
-
-
-@functools.cache  # few values: one for each number of corners
-def _gate(size: int) -> Gate:
-    return Gate(GATE_PROBABILITY, size)
 
 
 class CornerFilters:

@@ -538,7 +538,8 @@ class EstimatorNode(Node):
             position = entry.data if self._height is None and entry.sensor is Sensor.POSITION else None
             if isinstance(position, np.ndarray) and Eskf.near_bundle(then := settled()):
                 self.acting_inputs.gnss_walk.add(entry.stamp_s, position - then.nominal[StateIndex.POSITION])
-            if entry.nis is not None and isinstance(entry.data, CheckedObservation):
+            # An image whose corners do not fit shows a wrong corner, not the mount.
+            if entry.nis is not None and isinstance(entry.data, CheckedObservation) and not entry.data.doubtful:
                 self.acting_inputs.mount_noise.add(entry.nis)
         self.acting_inputs.settle(now_s, self._flying)
         self._witnesses.set_measured_walk(sqrt(self.acting_inputs.gnss_walk.at(now_s)))

@@ -503,12 +503,13 @@ class Eskf:
     ) -> FilterUpdate | None:
         """As `measure_marker`, for an observation by which nothing is corrected; None where the bundle is not established.
 
-        What it says of a bundle that has turned, or is another one, counts in the contradiction test and in the innovations.
+        What it says of a bundle that has turned, or is another one, counts in the contradiction test and in the innovations. The
+        noise does not follow it: it would, until a bundle that is wrong in most images passed the gate.
         """
         if filter_state.placement_score < ESTABLISHED:
             return None
         R = self._enter_pose(p_CM, q_CM, covariance, omega_B, None)
-        update = self._update(filter_state, Sensor.MARKER, R, in_use=False)
+        update = self._update(filter_state, Sensor.MARKER, R, in_use=False, learns=False)
         self._check_contradiction(filter_state, not update.accepted, update.residual, R)
         return update._replace(accepted=False)
 
@@ -744,12 +745,18 @@ class Eskf:
     # --- the update of every sensor
 
     def _update(
-        self, filter_state: FilterState, sensor: Sensor, nominal: Array, in_use: bool = True, vertical: bool = False
+        self,
+        filter_state: FilterState,
+        sensor: Sensor,
+        nominal: Array,
+        in_use: bool = True,
+        vertical: bool = False,
+        learns: bool = True,
     ) -> FilterUpdate:
         """Judge the measurement in the kernel's inputs and correct the filter state with it if it is accepted.
 
-        nominal: measurement noise; in_use: False only judges; vertical: the other axes are no measurement, and the noise is
-        not adapted. `FilterUpdate.accepted` is the result of the gate.
+        nominal: measurement noise; in_use: False only judges; vertical: the other axes are no measurement, and the noise does not
+        follow it; learns: whether the noise follows it. `FilterUpdate.accepted` is the result of the gate.
         """
         window, gate = filter_state.windows[sensor], self.gates[sensor]
         R = window.noise(nominal) if self.adapts else nominal
@@ -759,7 +766,7 @@ class Eskf:
         _, nu, _, nis_, matched, expected, _ = kernel()
         nis = float(nis_[0])
         accepted = gate.accepts(nis)
-        if self.adapts and not vertical:
+        if self.adapts and learns and not vertical:
             clip = gate.clip_factor(nis)
             filter_state.windows[sensor] = window.with_innovation(matched, expected, clip, gate.limit)
         if accepted:
@@ -783,7 +790,7 @@ class Eskf:
         run = filter_state.rejection_runs.get(sensor)
         if run is None:
             return RejectionRun(filter_state.time_s, 1, nu.copy())
-        limit = self.gates[sensor].limit
+        limit = Gate(self._settings[sensor].gate_probability, 3).limit
         if sensor == Sensor.POSITION and not run.agrees(nu, nominal, limit):
             return RejectionRun(filter_state.time_s, 1, nu.copy())
         if sensor == Sensor.MARKER and not run.agrees(nu, nominal, limit, MOVED_AGREEMENT):

@@ -39,6 +39,8 @@ REFUSED_ABOVE = 0.7  # rejected share; rejections alone reach it after 0.8 s, on
 ACCEPTED_BELOW = 0.25  # end of the refusal; acceptances alone reach it after 0.7 s
 
 MOVED_AGREEMENT = 0.5  # observations of a moved bundle differ from their mean by at most this share of it [m and rad]
+MEAN_OVER = 10  # residuals
+TURN_NOISE = 4.0  # std of the rotation over its nominal one: a few pixels of noise do that, and the place decides where a bundle is
 
 
 class BiasTest(NamedTuple):
@@ -102,24 +104,25 @@ class RejectionRun(NamedTuple):
 
     start_s: float
     length: int
-    mean: Array  # of the residuals, (m,)
+    mean: Array  # of the residuals, (m,), of a long run of about the newest MEAN_OVER: the estimate moves meanwhile
 
     def agrees(self, residual: Array, R: Array, limit: float, share: float = 0.0) -> bool:
         """True for a residual that differs from the mean by no more than noise, or by less than this share of the mean.
 
-        Position and rotation each: three numbers. R: (m, m) of one residual; limit: chi-square.
+        Position and rotation each: three numbers, the rotation with TURN_NOISE. R: (m, m) of one residual; limit: chi-square
+        of three numbers.
         """
         difference = residual - self.mean
         return all(
             difference[part] @ difference[part] <= share**2 * (self.mean[part] @ self.mean[part])
-            or _agree(difference[part], R[part, part], limit)
+            or _agree(difference[part], (TURN_NOISE**2 if part.start else 1.0) * R[part, part], limit)
             for part in (slice(i, i + 3) for i in range(0, len(difference), 3))
         )
 
     def extended(self, residual: Array) -> "RejectionRun":
         """The run with one more residual that agrees."""
         length = self.length + 1
-        return RejectionRun(self.start_s, length, self.mean + (residual - self.mean) / length)
+        return RejectionRun(self.start_s, length, self.mean + (residual - self.mean) / min(length, MEAN_OVER))
 
     def reduced(self) -> "RejectionRun | None":
         """The run after a residual that disagrees: None when no longer more residuals agree than disagree."""

@@ -5,6 +5,7 @@ import pytest
 from eskf_truth import HoverSimulation, boxminus, position_M, vector
 
 from companion.core.clock import SimulatedStopwatch
+from companion.core.enums import Sensor
 from companion.core.frames import quat_exp, quat_multiply
 from companion.core.messages import Markers
 from companion.estimation.estimator import EstimatorNode
@@ -103,6 +104,7 @@ def test_the_lasting_error_of_the_corners_is_not_taken_for_that_of_the_tracker(v
 
 def test_a_doubtful_image_is_judged_and_corrects_nothing(vehicle):
     eskf, state, _ = looked_at(vehicle, lambda i: True, images=100)
+    eskf.adapts, scales = True, state.windows[Sensor.MARKER].scales
     before, turned = state.copy(), quat_multiply(FACING[1], quat_exp((0.0, 0.3, 0.0)))
     for _ in range(60):
         state.time_s += 1 / 30
@@ -111,6 +113,7 @@ def test_a_doubtful_image_is_judged_and_corrects_nothing(vehicle):
     np.testing.assert_array_equal(state.nominal, before.nominal)
     np.testing.assert_array_equal(state.covariance, before.covariance)
     assert state.contradiction.refused, "a bundle that is another one is found"
+    assert state.windows[Sensor.MARKER].scales == scales, "the noise does not follow images that correct nothing"
     fresh = eskf.start(0.0, (0.0, 0.0, 1.5), (0.0, 0.0, 0.0), (1.0, 0.0, 0.0, 0.0))
     assert eskf.judge_marker(fresh, *FACING, 1e-4 * np.eye(6)) is None and not fresh.marker_known
 

@@ -165,16 +165,33 @@ def test_a_real_change_of_noise_is_followed_and_never_refused(vehicle):
     assert error_m[-200:].max() < 0.1
 
 
+def test_rejections_agree_while_the_rotation_is_poorly_seen_and_the_estimate_moves():
+    rng, R = np.random.default_rng(8), np.diag([1e-4] * 3 + [4e-4] * 3)
+    std, level = np.sqrt(R.diagonal()), np.array([0.3, 0.0, 0.1, 0.0, 0.0, 0.0])
+
+    def agreeing(position, rotation):
+        """The share of residuals that agree while the estimate moves by 0.2 m; noise over the nominal one."""
+        run, agreed, noise = RejectionRun(0.0, 1, level), 0, std * np.repeat([position, rotation], 3)
+        for i in range(200):
+            residual = level + np.array([0.0, i * 0.001, 0.0, 0.0, 0.0, 0.0]) + noise * rng.normal(size=6)
+            agrees = run.agrees(residual, R, 16.3)
+            run, agreed = (run.extended(residual), agreed + 1) if agrees else (run.reduced() or run, agreed)
+        return agreed / 200
+
+    assert agreeing(1.0, 1.0) > 0.95 and agreeing(1.0, 3.5) > 0.9
+    assert agreeing(4.0, 1.0) < 0.5, "positions that scatter are no place"
+
+
 def test_rejections_of_an_image_that_measures_no_rotation_agree_by_their_positions_alone():
     """The rotation's noise of 10 rad is no reason to take positions that are metres apart for one place."""
     R = np.diag([1e-4] * 3 + [100.0] * 3)
     run = RejectionRun(0.0, 1, np.array([0.0, 0.5, 0.0, 0.0, 0.0, 0.0]))
-    assert run.agrees(np.array([0.01, 0.51, 0.0, 3.0, 0.0, 0.0]), R, 22.5)
-    assert not run.agrees(np.array([0.0, -0.5, 0.0, 0.0, 0.0, 0.0]), R, 22.5, share=0.3)
-    assert run.agrees(np.array([0.0, 0.4, 0.0, 0.0, 0.0, 0.0]), R, 22.5, share=0.3), (
+    assert run.agrees(np.array([0.01, 0.51, 0.0, 3.0, 0.0, 0.0]), R, 16.3)
+    assert not run.agrees(np.array([0.0, -0.5, 0.0, 0.0, 0.0, 0.0]), R, 16.3, share=0.3)
+    assert run.agrees(np.array([0.0, 0.4, 0.0, 0.0, 0.0, 0.0]), R, 16.3, share=0.3), (
         "a bundle that moved, and its noise"
     )
     turned = run._replace(mean=np.array([0.0, 0.5, 0.0, 2.0, 0.0, 0.0]))
-    assert not turned.agrees(np.array([0.0, -0.5, 0.0, 2.0, 0.0, 0.0]), R, 22.5, share=0.5), (
+    assert not turned.agrees(np.array([0.0, -0.5, 0.0, 2.0, 0.0, 0.0]), R, 16.3, share=0.5), (
         "the turn hides no distance"
     )
