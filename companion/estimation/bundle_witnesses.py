@@ -5,6 +5,7 @@ import numpy as np
 from companion.core.arrays import Array, Vector
 from companion.core.messages import BundleWitness
 from companion.estimation.given_up import HIDDEN_S
+from companion.estimation.observations import MarkerId
 from companion.estimation.witnesses import Expected, MotionRecord, Observed, PlaceWitness
 
 
@@ -84,7 +85,13 @@ class BundleWitnesses:
         return self._common.observed(stamp_s, p_CM, std_m=std_m)
 
     def agrees(
-        self, name: str, stamp_s: float, p_CM: Array, markers: frozenset[int], std_m: float, expected: Expected | None
+        self,
+        name: str,
+        stamp_s: float,
+        p_CM: Array,
+        markers: frozenset[MarkerId],
+        std_m: float,
+        expected: Expected | None,
     ) -> bool:
         """False for an observation of a bundle that must not be used, see `PlaceWitness`."""
         if name not in self._places:

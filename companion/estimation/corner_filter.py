@@ -29,7 +29,7 @@ from companion.core.vehicle import Vehicle
 from companion.estimation.camera_turn import Turned
 from companion.estimation.filter import UNUSED_RAD2
 from companion.estimation.gating import Gate
-from companion.estimation.observations import CheckedObservation, Pose, angle_between, is_ambiguous
+from companion.estimation.observations import CheckedObservation, MarkerId, Pose, angle_between, is_ambiguous
 
 # The state: position p_CM [m]; rotation error of R_CM, in C [rad]; sway of the mount, in C [rad]; bias of the gyroscopes, in the
 # camera's axes [rad/s]; then of each marker its size (true over printed in the file, minus 1) and its corners' displacements
@@ -60,8 +60,6 @@ TURN_STD_RAD = 0.2  # of the rotation of one image, beyond which it is no measur
 SLOW_MIN = 1e-8  # [m², rad²] of each number of the slow error: its covariance always has a root
 APART_MAX_PX = 1e5  # from seen to expected corner: no image is as large
 EIGHT = np.eye(8)
-
-MarkerId = tuple[str, int]  # family, number
 
 
 class Corrected(NamedTuple):

@@ -61,6 +61,7 @@ from companion.estimation.observations import (
     choose_solution,
     flip_share,
     is_ambiguous,
+    markers_seen,
 )
 from companion.estimation.pose_covariance import PoseCovariances
 from companion.estimation.replay import Replay, ReplayedState
@@ -329,7 +330,7 @@ class EstimatorNode(Node):
             if self._bundle is None and is_ambiguous(observation):
                 self._rejected[Rejection.MARKER_AMBIGUOUS] += 1
                 continue
-            shown = frozenset(marker.id for marker in received.markers)
+            shown = markers_seen(received)
             covariance = self._covariances.smoothed(received.bundle, shown, stamp_s, observation.covariance)
             observations[received.bundle] = observation._replace(covariance=covariance)
         if self.history is None or not observations:
@@ -338,7 +339,7 @@ class EstimatorNode(Node):
             self._bundle = next(iter(observations))
         contradicting = self._contradicting(stamp_s, observations)
         as_received = {o.bundle: o for o in message.observations}
-        ids = {o.bundle: frozenset(marker.id for marker in o.markers) for o in message.observations}
+        ids = {o.bundle: markers_seen(o) for o in message.observations}
         filtered = 0
         for part, name in enumerate(self._by_use(observations)):
             seen = observations[name]

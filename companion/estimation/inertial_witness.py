@@ -31,6 +31,7 @@ from companion.core.frames import (
     quat_normalized,
     rotation_matrix,
 )
+from companion.estimation.observations import MarkerId
 
 RECORD_S = 2.0  # of the integrals: images come a few tenths of a second late
 GAP_MAX_S = 0.05  # between two means of the acceleration that follow one another
@@ -132,7 +133,7 @@ class SettingOff:
     def __init__(self, motion: InertialMotion) -> None:
         self._motion = motion
         self._number = motion.number
-        self._markers: frozenset[int] = frozenset()
+        self._markers: frozenset[MarkerId] = frozenset()
         self._sights: deque[_Sight] = deque()
         self._mean_W = np.zeros((2, 3))
         self._count = 0  # second differences in the mean
@@ -141,7 +142,7 @@ class SettingOff:
         self._found = (-inf, 0.0)  # when, and the speed
         self.excess = 0.0  # newest second difference without the mean, over its tolerance
 
-    def add(self, stamp_s: float, range_W: Array, markers: frozenset[int], std_m: float) -> None:
+    def add(self, stamp_s: float, range_W: Array, markers: frozenset[MarkerId], std_m: float) -> None:
         """range_W: from the aircraft to the bundle as seen; std_m: its standard deviation by the tracker."""
         sights = self._sights
         # Prints of other markers may be a little larger or smaller, which is a step of the place.

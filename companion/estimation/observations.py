@@ -25,6 +25,9 @@ CLEAR_IMAGES = 60
 NEARER_FACTOR = 1.5  # the other solution must be this many times farther from the expected rotation
 
 
+MarkerId = tuple[str, int]  # family and number: two families have the same numbers
+
+
 class Pose(NamedTuple):
     """Pose of a bundle in the camera frame."""
 
@@ -59,6 +62,11 @@ def _pose(solution: PoseSolution) -> Pose | None:
         return Pose(p, quat_normalized(q))
     except ValueError:
         return None
+
+
+def markers_seen(observation: BundleObservation) -> frozenset[MarkerId]:
+    """The markers of the bundle in this image."""
+    return frozenset((marker.family, marker.id) for marker in observation.markers)
 
 
 def check(observation: BundleObservation) -> CheckedObservation | None:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from companion.core.arrays import Array
+from companion.estimation.observations import MarkerId
 
 AVERAGE_S = 0.3  # time constant: ten images
 FORGET_S = 1.0  # out of sight: another view may come after it
@@ -27,7 +28,7 @@ KEPT = 64  # bundles, and groups of their markers: a flickering marker makes sev
 
 LOG_SIZE_MAX = 100.0  # of a number in metres and radians; beyond it nothing is averaged
 
-Key = tuple[str, frozenset[int]]
+Key = tuple[str, frozenset[MarkerId]]
 
 
 class _Average(NamedTuple):
@@ -44,7 +45,7 @@ class PoseCovariances:
     def __init__(self) -> None:
         self._averages: dict[Key, _Average] = {}
 
-    def smoothed(self, bundle: str, markers: frozenset[int], stamp_s: float, covariance: Array) -> Array:
+    def smoothed(self, bundle: str, markers: frozenset[MarkerId], stamp_s: float, covariance: Array) -> Array:
         """The covariance (6, 6) with the average's shape and size, positive definite as the given one; units and order as given."""
         log_size = float(np.linalg.slogdet(covariance)[1]) / 6
         if not -LOG_SIZE_MAX < log_size < LOG_SIZE_MAX:

@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from companion.core.arrays import Array
+from companion.estimation.observations import MarkerId
 
 BIN_S = 0.1  # observations of this time are averaged
 LAG_S = 0.5  # over which changes are taken: sways of a hover last one to three seconds
@@ -38,19 +39,19 @@ class _Bin(NamedTuple):
     range_m: float
     travelled_W: Array
     towards_W: Array  # unit vector to the bundle
-    markers: frozenset[int] | None  # None: the set of markers has changed in it
+    markers: frozenset[MarkerId] | None  # None: the set of markers has changed in it
 
 
 class RangeGain:
     """Takes observations in their order; `lower_bound` is what is known of k."""
 
     def __init__(self) -> None:
-        self._group: list[tuple[float, Array, Array, frozenset[int]]] = []
+        self._group: list[tuple[float, Array, Array, frozenset[MarkerId]]] = []
         self._bins: deque[_Bin] = deque()
         self._changes: deque[tuple[float, float, float]] = deque()  # stamp, of the range, of the way towards the bundle
         self.lower_bound = nan  # of k, by `SIGMAS` standard deviations; NaN: unknown
 
-    def add(self, stamp_s: float, range_W: Array, travelled_W: Array, markers: frozenset[int]) -> None:
+    def add(self, stamp_s: float, range_W: Array, travelled_W: Array, markers: frozenset[MarkerId]) -> None:
         """An observation: from the aircraft to the bundle as seen, and the integral of the velocity [m]."""
         group = self._group
         if group and not 0.0 <= stamp_s - group[-1][0] <= LAG_S:
@@ -67,7 +68,7 @@ class RangeGain:
         self._changes.clear()
         self.lower_bound = nan
 
-    def _close(self, group: list[tuple[float, Array, Array, frozenset[int]]]) -> None:
+    def _close(self, group: list[tuple[float, Array, Array, frozenset[MarkerId]]]) -> None:
         stamps, ranges, travelled, markers = zip(*group, strict=True)
         range_W = np.mean(ranges, axis=0)
         range_m = float(np.linalg.norm(range_W))

@@ -53,6 +53,7 @@ from companion.core.messages import BundleWitness
 from companion.estimation.given_up import ESTABLISHED_COUNT, ESTABLISHED_S, FRAME_S, HIDDEN_S, GivenUp
 from companion.estimation.height_witness import HeightWitness
 from companion.estimation.inertial_witness import InertialMotion, SettingOff
+from companion.estimation.observations import MarkerId
 from companion.estimation.range_gain import RangeGain
 
 # Largest lasting error of the flight controller's velocity, half as much again as PX4 has at worst (3 to 20 cm/s) with
@@ -259,7 +260,7 @@ class Observed(NamedTuple):
     by_velocity_W: Array  # place by the integrated velocity
     by_position_W: Array  # place by the position
     speed_m_s: float
-    markers: frozenset[int]  # the markers that were seen
+    markers: frozenset[MarkerId]  # the markers that were seen
     std_m: float = 0.0  # of the observation, by the tracker
     expected: Expected | None = None  # by the filter
 
@@ -400,13 +401,13 @@ class PlaceWitness:
         self,
         stamp_s: float,
         p_CM: Array,
-        markers: frozenset[int],
+        markers: frozenset[MarkerId],
         std_m: float = 0.0,
         expected: Expected | None = None,
     ) -> bool:
         """False for an observation that must not be used: it is displaced, or for a moment nothing says that it is not.
 
-        markers: ids of the markers that were seen; std_m: standard deviation of p_CM [m] as the tracker gives it;
+        markers: that were seen; std_m: standard deviation of p_CM [m] as the tracker gives it;
         expected: None: the filter does not know this bundle.
         """
         seen = self.observed(stamp_s, p_CM, markers, std_m)
@@ -435,7 +436,7 @@ class PlaceWitness:
         return self._motion.breaks
 
     def observed(
-        self, stamp_s: float, p_CM: Array, markers: frozenset[int] = frozenset(), std_m: float = 0.0
+        self, stamp_s: float, p_CM: Array, markers: frozenset[MarkerId] = frozenset(), std_m: float = 0.0
     ) -> Observed | None:
         """A bundle at p_CM [m] in the world of the flight controller; None while its motion is unknown."""
         motion, q_WB = self._motion.motion(stamp_s), self._motion.attitude(stamp_s)

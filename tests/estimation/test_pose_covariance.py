@@ -18,7 +18,7 @@ VEHICLE = Path(__file__).parents[2] / "config/vehicles/f550_floor.toml"
 NOISE_PX, RATE_HZ = 0.3, 30.0
 UPSIDE_DOWN = np.diag([1.0, -1.0, -1.0])  # the board faces the camera
 P_CM = np.array([0.0, 0.08, 1.45])  # the camera of the laboratory's aircraft, 8 cm forward of the board's centre
-IDS = frozenset({1, 2})
+IDS = frozenset({("16h5", 1), ("16h5", 2)})
 
 
 @pytest.fixture(scope="module")
@@ -89,8 +89,14 @@ def test_the_size_follows_at_once(observed):
 
 @pytest.mark.parametrize(
     ("bundle", "markers", "stamp_s"),
-    [("floor", frozenset({1}), 3.4), ("pier", IDS, 3.4), ("floor", IDS, 9.0), ("floor", IDS, -9.0)],
-    ids=["markers", "bundle", "gap", "clock"],
+    [
+        ("floor", frozenset({("16h5", 1)}), 3.4),
+        ("floor", frozenset({("16h5", 1), ("36h11", 2)}), 3.4),
+        ("pier", IDS, 3.4),
+        ("floor", IDS, 9.0),
+        ("floor", IDS, -9.0),
+    ],
+    ids=["markers", "family", "bundle", "gap", "clock"],
 )
 def test_another_view_begins_again(observed, bundle, markers, stamp_s):
     averages, (_, covariances) = PoseCovariances(), observed

@@ -1,4 +1,4 @@
-"""``python -m tests.scenarios.named_errors [NAME …] [--seeds N]``: the hold of `bridge_hover` with one error at a time.
+"""``python -m tests.scenarios.named_errors [NAME …] [--seeds N] [--camera MODE]``: the hold of `bridge_hover` with one error at a time.
 
 Everything but the named error is kind. Each line has the hold's error, mean and worst of the seeds, and the goal.
 """
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sitl.compare import compare
-from sitl.scenario import SensorKind
+from sitl.scenario import CameraMode, SensorKind
 
 HERE = Path(__file__).parent
 FIRST_SEED = 101  # no parameter was tuned with it or with those after it
@@ -38,6 +38,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="tests.scenarios.named_errors", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(GOALS)}; default: all")
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--camera", type=CameraMode, choices=CameraMode, help="default: as in the scenario")
     parser.add_argument("--jobs", type=int, default=2)
     given = parser.parse_args()
     if unknown := set(given.names) - GOALS.keys():
@@ -50,7 +51,7 @@ def main() -> int:
     for name in given.names or GOALS:
         goal = GOALS[name]
         seeds = range(FIRST_SEED, FIRST_SEED + given.seeds)
-        found = compare(HERE / f"{name}.toml", seeds, ["full"], workers=given.jobs, sensors=SensorKind.KIND)
+        found = compare(HERE / f"{name}.toml", seeds, ["full"], None, given.camera, given.jobs, sensors=SensorKind.KIND)
         values = [run[goal.figure] for run in found["runs"] if run[goal.figure] is not None]
         completed = found["summary"]["full"]["completed"]
         mean, worst = (sum(values) / len(values), max(values)) if values else (float("inf"), float("inf"))
