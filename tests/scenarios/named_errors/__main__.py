@@ -6,7 +6,7 @@ Everything but the named error is kind. Each line has the hold's error, mean and
 import argparse
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from sitl.compare import compare
 from sitl.scenario import CameraMode, SensorKind
@@ -38,7 +38,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="tests.scenarios.named_errors", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(GOALS)}; default: all")
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--camera", type=CameraMode, choices=CameraMode, help="default: as in the scenario")
+    parser.add_argument("--camera", choices=get_args(CameraMode), help="default: as in the scenario")
     parser.add_argument("--jobs", type=int, default=2)
     given = parser.parse_args()
     if unknown := set(given.names) - GOALS.keys():
