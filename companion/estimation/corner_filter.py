@@ -29,7 +29,15 @@ from companion.core.vehicle import Vehicle
 from companion.estimation.camera_turn import Turned
 from companion.estimation.filter import UNUSED_RAD2
 from companion.estimation.gating import Gate
-from companion.estimation.observations import CheckedObservation, MarkerId, Pose, angle_between, is_ambiguous
+from companion.estimation.observations import (
+    CheckedObservation,
+    FlipTest,
+    MarkerId,
+    Pose,
+    angle_between,
+    is_ambiguous,
+    shown,
+)
 
 # The state: position p_CM [m]; rotation error of R_CM, in C [rad]; sway of the mount, in C [rad]; bias of the gyroscopes, in the
 # camera's axes [rad/s]; then of each marker its size (true over printed in the file, minus 1) and its corners' displacements
@@ -111,6 +119,7 @@ class CornerFilter:
         self._x = np.zeros(MARKERS)
         self._P = np.diag(np.repeat([0.0, FIRST_ROTATION_RAD**2, self._sway_rad2, self._bias2], 3))
         self._factor = 1.0
+        self.flips = FlipTest()
         self._bad = 0
         self._used = False  # whether any corners were
         self._corrects = False  # whether the newest image that fits got its pose from corrected corners
@@ -369,12 +378,19 @@ class CornerFilters:
             del self._filters[next(iter(self._filters))]  # the bundle that was not seen for longest
         turn = now.since(before)
         pose, expected = seen.best, corners.expected_rotation(turn)
+        image = None
+        if expected is not None:
+            q_CM = quat_from_matrix(expected)
+            image = shown(seen, q_CM)
+            corners.flips = corners.flips.updated(image)
         if seen.alternative is not None and is_ambiguous(seen):
             if expected is None:
                 corners.restart()  # which of two poses the bundle has is not known
                 return seen
-            q_CM = quat_from_matrix(expected)
             pose = min(seen.best, seen.alternative, key=lambda p: angle_between(p.q_CM, q_CM))
+        if corners.flips.found:
+            corners.restart()
+            return seen
         markers = {
             (m.family, m.id): SeenMarker((m.family, m.id), np.array(m.corners_px), np.array(m.corners_M))
             for m in received.markers
@@ -383,4 +399,8 @@ class CornerFilters:
         if found is None:
             # The image's own pose is wrong in another way than those of corrected corners before it.
             return seen._replace(doubtful=corners.doubts)
-        return seen._replace(best=found.pose, alternative=None, covariance=found.covariance, slow=found.slow)
+        if image is not None and image.agrees:
+            corners.flips = corners.flips.agreed()
+        return seen._replace(
+            best=found.pose, alternative=None, covariance=found.covariance, slow=found.slow, image=seen
+        )

@@ -12,10 +12,10 @@ import msgspec
 import numpy as np
 
 from companion.core import precision
-from companion.core.arrays import Array
+from companion.core.arrays import Array, Vector
 from companion.core.clock import Stopwatch
 from companion.core.enums import FcuMode, FilterOffset, Sensor
-from companion.core.frames import quat_normalized, rotation_matrix
+from companion.core.frames import quat_multiply, quat_normalized, rotation_matrix
 from companion.core.geodesy import LocalFrame
 from companion.core.messages import (
     BundleObservation,
@@ -45,7 +45,7 @@ from companion.estimation.bundle_pairs import BundlePairs
 from companion.estimation.bundle_witnesses import BundleWitnesses
 from companion.estimation.camera_turn import CameraTurn, Turned
 from companion.estimation.corner_filter import CornerFilters
-from companion.estimation.filter import Eskf, FilterUpdate
+from companion.estimation.filter import UP_M, Eskf, FilterUpdate
 from companion.estimation.filter_state import ESTABLISHED, FilterState
 from companion.estimation.history import History, HistoryEntry
 from companion.estimation.imu import ForceWindows
@@ -54,14 +54,13 @@ from companion.estimation.inputs import ActingThrust, Command, Inputs
 from companion.estimation.layout import ERROR_SIZE, OTHERS_MAX, SENSORS, SLOW_MAX, ErrorIndex, StateIndex
 from companion.estimation.noise import initial_variances
 from companion.estimation.observations import (
-    CLEAR_IMAGES,
-    FLIP_SHARE_MAX,
     CheckedObservation,
     check,
     choose_solution,
-    flip_share,
     is_ambiguous,
     markers_seen,
+    plumb_one,
+    shown,
 )
 from companion.estimation.pose_covariance import PoseCovariances
 from companion.estimation.replay import Replay, ReplayedState
@@ -99,6 +98,7 @@ for _places, _decimals in (
     STATE_SCALES[_places] = 10.0**_decimals
 BLOCK_ROWS = [3 * block + i for block in range(5) for i in range(3) for _ in range(i, 3)]
 BLOCK_COLUMNS = [3 * block + j for block in range(5) for i in range(3) for j in range(i, 3)]
+LEANING_IMAGES = 30  # in a row that show a bundle leaning: it does
 
 
 class Rejection(StrEnum):
@@ -168,6 +168,7 @@ class EstimatorNode(Node):
         self._survey = survey or {}
         self._plumb = plumb or {}
         self._known = known
+        self._leaning: dict[str, int] = {}  # images of a bundle in a row that show the flip of a plumb one alone
         self._not_plumb: set[str] = set()  # bundles that do not hang as the marker file says
         self._bundle = bundle
         self._filter = Eskf(vehicle, adapt)
@@ -327,11 +328,12 @@ class EstimatorNode(Node):
             if observation is None:
                 self._rejected[Rejection.NOT_FINITE] += 1
                 continue
-            if self._bundle is None and is_ambiguous(observation):
+            observation = self._plumb_one(received.bundle, observation, stamp_s)
+            if observation is None or (self._bundle is None and is_ambiguous(observation)):
                 self._rejected[Rejection.MARKER_AMBIGUOUS] += 1
                 continue
-            shown = markers_seen(received)
-            covariance = self._covariances.smoothed(received.bundle, shown, stamp_s, observation.covariance)
+            markers = markers_seen(received)
+            covariance = self._covariances.smoothed(received.bundle, markers, stamp_s, observation.covariance)
             observations[received.bundle] = observation._replace(covariance=covariance)
         if self.history is None or not observations:
             return
@@ -353,6 +355,19 @@ class EstimatorNode(Node):
                     seen = self._corner_filters.refined(as_received[name], seen, turned)
                     self._rejected[Rejection.MARKER_CORNERS] += seen.doubtful
                 self._insert(HistoryEntry(stamp_s, Sensor.MARKER, seen, part=part, bundle=further), now_s)
+
+    def _plumb_one(self, name: str, observation: CheckedObservation, stamp_s: float) -> CheckedObservation | None:
+        """The observation with the pose that is plumb, as its bundle is said to be; None: it shows the flip of that one alone.
+
+        Not for long: of a bundle that leans the flip may be plumb.
+        """
+        q_WB = self._witnesses.attitude(stamp_s)
+        if name not in self._plumb or name in self._not_plumb or self.history is None or q_WB is None:
+            return observation
+        R_WC = rotation_matrix(quat_multiply(q_WB, self._filter.mounted(self.history.newest)))
+        plumb = plumb_one(observation, R_WC[2], UP_M[self._plumb[name].axis])
+        leaning = self._leaning[name] = 0 if plumb is not None else self._leaning.get(name, 0) + 1
+        return observation if leaning > LEANING_IMAGES else plumb
 
     def _camera_turned(self, stamp_s: float) -> Turned | None:
         """Where the camera pointed in the image with this stamp; None before the start, and for an image that is late."""
@@ -665,8 +680,6 @@ class EstimatorNode(Node):
         if further and not self._filter.begin_bundle(filter_state, further):
             return None
         update = self._measure_marker(filter_state, name, observation, first)
-        if update is not None and update.accepted and not is_ambiguous(observation):
-            filter_state.clear_images += 1
         established = filter_state.placement_score >= ESTABLISHED and not filter_state.contradiction.refused
         if established and name in self._plumb and name not in self._not_plumb:
             plumb = self._filter.measure_plumb(filter_state, self._plumb[name])
@@ -689,15 +702,26 @@ class EstimatorNode(Node):
         if free and (alone or persistently_rejected(filter_state, Sensor.MARKER)):
             self._filter.remove_bundle(filter_state)
             self._rejected[Rejection.MARKER_RESTART] += first
-        expected_q_CM = self._filter.expected_rotation(filter_state) if filter_state.marker_known else None
         self._rejected[Rejection.MARKER_REFUSED] += first and filter_state.contradiction.refused
-        choice = choose_solution(observation, expected_q_CM)
-        if choice is not None:
-            filter_state.flip_share = flip_share(filter_state.flip_share, observation, choice[0])
-        if filter_state.flip_share > FLIP_SHARE_MAX and filter_state.clear_images < CLEAR_IMAGES and free:
+        if not filter_state.marker_known:
+            return self._measure_pose(filter_state, observation, None, first)
+        expected_q_CM = self._filter.expected_rotation(filter_state)
+        image = shown(observation.image or observation, expected_q_CM)
+        filter_state.flips = filter_state.flips.updated(image)
+        if filter_state.flips.found and free:
             self._filter.remove_bundle(filter_state)
             self._rejected[Rejection.MARKER_RESTART] += first
             return None
+        update = self._measure_pose(filter_state, observation, expected_q_CM, first)
+        if update is not None and update.accepted and image.agrees:
+            filter_state.flips = filter_state.flips.agreed()
+        return update
+
+    def _measure_pose(
+        self, filter_state: FilterState, observation: CheckedObservation, expected_q_CM: Vector | None, first: bool
+    ) -> FilterUpdate | None:
+        """Use one pose of an observation, or its corners; None when the filter cannot choose between two poses."""
+        choice = choose_solution(observation, expected_q_CM)
         omega_B = self.acting_inputs.imu.rates_at(filter_state.time_s)
         if self._with_corners and observation.corners and filter_state.placement_score >= ESTABLISHED:
             std = observation.corner_noise_px / self._vehicle.camera.fx_px

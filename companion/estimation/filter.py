@@ -43,7 +43,7 @@ from companion.estimation.layout import (
     update_shapes,
 )
 from companion.estimation.noise import Propagation, forgetting_rates, initial_variances, process_variances
-from companion.estimation.observations import Pose
+from companion.estimation.observations import FlipTest, Pose
 
 # A new level of the GNSS: position innovations rejected for this long that agree with each other.
 LEVEL_TIME_S = 2.0
@@ -73,7 +73,8 @@ FORCE_STEP_COUNT = 2  # rejected specific forces in a row that are a gust: 40 ms
 IMPACT_M_S2 = 8.0  # beyond this it is no gust: the ground, or a touch
 UNUSED_AXIS_M_S2 = 100.0  # std of an axis that is no measurement
 X, Y, Z = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)
-# When this axis is vertical, two others are level; and the errors of the bundle's attitude by which they tilt.
+UP_M = {"y": np.array(Y), "z": np.array(Z)}  # the axis of a bundle that is plumb
+# When it is vertical, two others are level; and the errors of the bundle's attitude by which they tilt.
 LEVEL = {"y": ((*X, *Z), [2, 0]), "z": ((*X, *Y), [1, 0])}
 PLUMB_AGAIN = 1.3  # variance over the stated one: the bundle may turn a little, by its process noise
 UNUSED_RAD2 = 100.0
@@ -657,7 +658,7 @@ class Eskf:
         filter_state.marker_known = False
         filter_state.placement_score = 0
         filter_state.bias_test, filter_state.contradiction = BiasTest(), ContradictionTest()
-        filter_state.flip_share, filter_state.clear_images = 0.0, 0
+        filter_state.flips = FlipTest()
         filter_state.rejection_runs.pop(Sensor.MARKER, None)
         filter_state.windows[Sensor.MARKER] = new_window(Sensor.MARKER, self._settings[Sensor.MARKER].window)
 
@@ -715,7 +716,7 @@ class Eskf:
         shared = rows @ covariance
         covariance[bundle, :], covariance[:, bundle] = shared, shared.T
         covariance[bundle, bundle] = shared @ rows.T + np.diag(self._initial[bundle])
-        filter_state.marker_known = True
+        filter_state.marker_known, filter_state.flips = True, FlipTest()
 
     # --- the map
 

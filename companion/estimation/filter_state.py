@@ -33,6 +33,7 @@ from companion.estimation.layout import (
     slow_errors_of,
 )
 from companion.estimation.noise import Propagation
+from companion.estimation.observations import FlipTest
 
 BUNDLE_SENSORS = (Sensor.MARKER, Sensor.CORNERS)
 ESTABLISHED = 15  # placement score from which on a bundle's position is used without a further check
@@ -46,8 +47,7 @@ class BundleRecord(NamedTuple):
     placement_score: int = 0
     bias_test: BiasTest = BiasTest()
     contradiction: ContradictionTest = ContradictionTest()
-    flip_share: float = 0.0
-    clear_images: int = 0
+    flips: FlipTest = FlipTest()
     windows: tuple[Window, ...] = ()  # of BUNDLE_SENSORS, as the two dictionaries below
     rejection_runs: tuple[RejectionRun | None, ...] = (None, None)
     accepted_s: tuple[float, ...] = (-inf, -inf)
@@ -70,8 +70,7 @@ class FilterState:
     marker_known: bool = False
     bias_test: BiasTest = BiasTest()
     contradiction: ContradictionTest = ContradictionTest()
-    flip_share: float = 0.0  # recent share of images whose better pose was not used, see `observations`
-    clear_images: int = 0  # accepted since the bundle was placed, with one pose
+    flips: FlipTest = FlipTest()
     bias_before: Array | None = None  # low-pass of the GNSS bias [m], (3,), while the bundle is out of sight
     by: Propagation = Propagation.COAST  # what the newest prediction was driven by
     placement_score: int = 0  # accepted minus rejected observations since the bundle was placed, up to ESTABLISHED
@@ -117,8 +116,7 @@ class FilterState:
             self.marker_known,
             self.bias_test,
             self.contradiction,
-            self.flip_share,
-            self.clear_images,
+            self.flips,
             self.bias_before,
             by,
             self.placement_score,
@@ -240,8 +238,7 @@ class FilterState:
             self.placement_score,
             self.bias_test,
             self.contradiction,
-            self.flip_share,
-            self.clear_images,
+            self.flips,
             tuple(self.windows[s] for s in sensors),
             tuple(self.rejection_runs.pop(s, None) for s in sensors),
             tuple(self.accepted_s.pop(s, -inf) for s in sensors),
@@ -250,7 +247,7 @@ class FilterState:
         self.others = self.others | {name: own}
         self.marker_known, self.placement_score = record.marker_known, record.placement_score
         self.bias_test, self.contradiction = record.bias_test, record.contradiction
-        self.flip_share, self.clear_images = record.flip_share, record.clear_images
+        self.flips = record.flips
         self.slow_by_corners = record.slow_by_corners
         self.windows |= zip(sensors, record.windows, strict=True)
         self.rejection_runs |= {

@@ -3,10 +3,12 @@
 One image of a plane can have two poses that explain the corners about equally well. The image cannot resolve this
 ambiguity, but the filter can: it predicts the rotation of the bundle relative to the aircraft.
 
-Unless the bundle was placed by a flipped pose: then the filter expects the flip, and of every image it uses the pose that explains
-the corners less well. A right placement uses the better pose of most images, so the share of the others shows a flip
-(`flip_share`), until CLEAR_IMAGES images with one pose have agreed with the placement: a board that is not flat may prefer the
-wrong pose for long.
+Unless the bundle was placed by a flipped pose: then the filter expects the flip, and of most images the pose that explains the
+corners better is the one that it does not expect, or both are turned from it to the same side (`FlipTest`). That also holds for images with one pose: small markers far away
+show the flip alone in some images, and one of these may have placed the bundle. The other pose of such an image is computed, the
+normal of a plane being turned by half a turn about the line of sight (Schweighofer & Pinz, "Robust pose estimation from a planar
+target", 2006). The test ends after CLEAR_IMAGES images with one pose that agree with the placement: a board that is not flat may
+prefer the wrong pose for long.
 """
 
 from math import inf, isfinite, sqrt
@@ -15,14 +17,19 @@ from typing import NamedTuple
 import numpy as np
 
 from companion.core.arrays import Array, Vector
-from companion.core.frames import quat_log, quat_multiply, quat_normalized
+from companion.core.frames import quat_conjugate, quat_log, quat_multiply, quat_normalized, rotation_matrix
 from companion.core.messages import BundleObservation, PoseSolution
 
+PLUMB_MAX_RAD = 0.25  # to the vertical, of a plumb axis as one image far away shows it
 HARMLESS_RAD = 0.05  # two solutions closer than this are used as one with a larger rotation error
 FLIP_WEIGHT = 1 / 20  # of the newest image in the share: 24 flips in a row are a placement by a flip
 FLIP_SHARE_MAX = 0.7
 CLEAR_IMAGES = 60
 NEARER_FACTOR = 1.5  # the other solution must be this many times farther from the expected rotation
+# Std of an image's rotation: the expected pose and its flip are farther apart, or it cannot tell them apart; and the mean turn of
+# images from the expected pose, which is no error of their corners beyond it.
+APART_SIGMAS, TURNED_SIGMAS, TURNED_RAD = 4.0, 5.0, 0.2
+NO_TURN = np.zeros(3)
 
 
 MarkerId = tuple[str, int]  # family and number: two families have the same numbers
@@ -47,6 +54,7 @@ class CheckedObservation(NamedTuple):
     doubtful: bool = (
         False  # its corners do not fit to those of the images before: judged, and nothing is corrected by it
     )
+    image: "CheckedObservation | None" = None  # as the tracker has it, where `best` is from corrected corners
 
     @property
     def position_std_m(self) -> float:
@@ -120,9 +128,92 @@ def is_ambiguous(observation: CheckedObservation) -> bool:
     return alternative is not None and angle_between(best.q_CM, alternative.q_CM) > HARMLESS_RAD
 
 
-def flip_share(share: float, observation: CheckedObservation, used: Pose) -> float:
-    """The share after one more image; used: the pose that the filter has chosen."""
-    return share + FLIP_WEIGHT * ((used is not observation.best) - share)
+def flipped(pose: Pose) -> Pose:
+    """The other pose whose corners look nearly the same when they are in one plane, z of the bundle being its normal."""
+    R_CM = rotation_matrix(pose.q_CM)
+    normal, distance = R_CM[:, 2], float(np.linalg.norm(pose.p_CM))
+    sight = pose.p_CM / distance if distance > 0.0 else np.array([0.0, 0.0, 1.0])
+    other = 2 * float(normal @ sight) * sight - normal
+    turn = np.array([1.0 + float(normal @ other), *np.cross(normal, other)])  # the shortest, from one to the other
+    if not np.linalg.norm(turn) > 1e-6:  # seen along its face
+        return pose
+    return Pose(pose.p_CM, quat_normalized(quat_multiply(quat_normalized(turn), pose.q_CM)))
+
+
+class Shown(NamedTuple):
+    """What one image alone says about a rotation that is expected."""
+
+    flip: bool | None  # whether the flip of the expected pose explains it better; None: it cannot tell
+    turn: Array  # rotation vector [rad], (3,), from the expected pose to the image's one that is nearer
+    std_rad: float
+    clear: bool  # it has one pose
+
+    @property
+    def agrees(self) -> bool:
+        """Whether it speaks for the expected pose."""
+        return self.clear and self.flip is False and bool(np.linalg.norm(self.turn) < TURNED_SIGMAS * self.std_rad)
+
+
+def shown(observation: CheckedObservation, expected_q_CM: Vector) -> Shown:
+    """The image beside what is expected."""
+    best, alternative = observation.best, observation.alternative
+    std_rad = float(observation.covariance[3:, 3:].diagonal().max()) ** 0.5
+    other = flipped(best) if alternative is None else alternative
+    by_best, by_other = (angle_between(pose.q_CM, expected_q_CM) for pose in (best, other))
+    near = best if alternative is None or by_best <= by_other else alternative
+    flip: bool | None = by_other < by_best
+    if alternative is None:
+        expected = Pose(best.p_CM, np.asarray(expected_q_CM))
+        apart_rad = angle_between(expected.q_CM, flipped(expected).q_CM)
+    else:
+        apart_rad = inf if is_ambiguous(observation) else 0.0
+    alike = max(by_best, by_other) < NEARER_FACTOR * min(by_best, by_other)
+    if alike or not apart_rad > max(APART_SIGMAS * std_rad, HARMLESS_RAD):
+        flip = None
+    turn = quat_log(quat_multiply(quat_conjugate(np.asarray(expected_q_CM)), near.q_CM))
+    return Shown(flip, turn, std_rad, alternative is None)
+
+
+class FlipTest(NamedTuple):
+    """Whether a bundle was placed by a flip. Immutable, as the tests of `innovation_monitor` are."""
+
+    share: float = 0.0  # of recent images that show a flip
+    turn: Array = NO_TURN  # mean of recent images, see `Shown`
+    limit_rad: float = inf
+    clear_images: int = 0  # that agreed
+
+    def updated(self, image: Shown) -> "FlipTest":
+        """After one more image."""
+        share = self.share if image.flip is None else self.share + FLIP_WEIGHT * (image.flip - self.share)
+        turn = self.turn + FLIP_WEIGHT * (image.turn - self.turn)
+        return FlipTest(share, turn, max(TURNED_SIGMAS * image.std_rad, TURNED_RAD), self.clear_images)
+
+    def agreed(self) -> "FlipTest":
+        """After the update with an image that agrees."""
+        return self._replace(clear_images=self.clear_images + 1)
+
+    @property
+    def found(self) -> bool:
+        """The bundle was placed by a flip."""
+        wrong = self.share > FLIP_SHARE_MAX or float(np.linalg.norm(self.turn)) > self.limit_rad
+        return wrong and self.clear_images < CLEAR_IMAGES
+
+
+def plumb_one(observation: CheckedObservation, up_C: Array, up_M: Array) -> CheckedObservation | None:
+    """The observation with the pose whose up_M is up, both (3,); None where that is the flip of the only pose.
+
+    As it is where both poses or neither can be plumb: one of them leans clearly, or nothing is decided.
+    """
+    best, other = observation.best, observation.alternative or flipped(observation.best)
+    by_best, by_other = (
+        float(np.linalg.norm(np.cross(rotation_matrix(pose.q_CM) @ up_M, up_C))) for pose in (best, other)
+    )
+    near, far = sorted((by_best, by_other))
+    if near > PLUMB_MAX_RAD or far < max(PLUMB_MAX_RAD, 2 * near):
+        return observation
+    if observation.alternative is None:
+        return observation if by_best == near else None
+    return observation._replace(best=best if by_best == near else other, alternative=None)
 
 
 def choose_solution(observation: CheckedObservation, expected_q_CM: Vector | None) -> tuple[Pose, Array] | None:

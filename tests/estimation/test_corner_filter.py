@@ -26,7 +26,7 @@ from companion.estimation.corner_filter import (
     CornerFilters,
     SeenMarker,
 )
-from companion.estimation.observations import Pose, check
+from companion.estimation.observations import Pose, check, flipped
 from companion.tracking.pose import PoseSolver
 
 RATE_HZ = 20.0
@@ -390,14 +390,34 @@ def refine(vehicle, world, changed=lambda i, o: o, images=120):
 def test_an_ambiguous_image_gets_the_pose_that_the_filter_expects(vehicle, camera):
     def ambiguous(i, o):
         """The wrong pose explains the corners a little better."""
-        return msgspec.structs.replace(o, best=o.alternative, alternative=o.best, ambiguous=True) if i > 60 else o
+        return msgspec.structs.replace(o, best=o.alternative, alternative=o.best, ambiguous=True) if i > 140 else o
 
     world = World(camera, 6)
-    results, _ = refine(vehicle, world, ambiguous)
+    results, _ = refine(vehicle, world, ambiguous, images=180)
     checked, refined, _ = results[-1]
     assert checked.alternative is not None
     assert refined.alternative is None
     assert np.linalg.norm(errors(world, *refined.best)[3:]) < 0.03
+
+
+def test_a_rotation_that_began_with_flips_is_given_up(vehicle, camera):
+    """Far away the first images show the flip alone, and all later ones have two poses."""
+    world, flips, images = World(camera, 6, distance_m=10.0), 2 * FIRST_IMAGES, 160
+    world.R_CM = rotation_matrix(quat_exp((0.3, 0.0, 0.0))) @ FACING
+
+    def flipped_first(i, o):
+        right = Pose(np.array(o.best.p_CM), np.array(o.best.q_CM))
+        wrong = PoseSolution(o.best.p_CM, tuple(flipped(right).q_CM), 0.3)
+        if i < flips:
+            return msgspec.structs.replace(o, best=wrong, alternative=None)
+        return msgspec.structs.replace(o, alternative=wrong, ambiguous=i < images)
+
+    results, _ = refine(vehicle, world, flipped_first, images + 60)
+    used = [refined for _, refined, _ in results]
+    assert any(one.image is not None for one in used[:flips]), "it had begun with the flip"
+    assert all(one.image is None for one in used[flips + 30 : images]), "it is given up after some images"
+    assert used[-1].image is not None, "and begun again"
+    assert np.linalg.norm(errors(world, *used[-1].best)[3:]) < 0.1
 
 
 def test_it_does_not_begin_with_an_ambiguous_image(vehicle, camera):

@@ -4,6 +4,7 @@ import numpy as np
 from eskf_truth import HoverSimulation, observation, position_M, vector
 
 from companion.core.frames import quat_conjugate, quat_exp, quat_log, quat_multiply
+from companion.core.site import Plumb
 from companion.estimation.estimator import EstimatorNode, Rejection
 from companion.estimation.layout import StateIndex
 
@@ -63,3 +64,50 @@ def test_a_right_placement_stays_while_the_image_often_prefers_the_wrong_pose(ve
     state = flight.run(node, 8.0)
     assert restarts(flight) == 0
     assert np.linalg.norm(position_M(vector(state)) - position_M(flight.truth())) < 0.1
+
+
+def test_a_bundle_whose_images_all_show_another_rotation_is_placed_again(vehicle):
+    """It was placed by a flip from below; from the front the two poses of an image are nearly one, and neither is expected."""
+    flight, node = FlippedStart(vehicle, seed=5), EstimatorNode(vehicle, "pier")
+    flight.run(node, FLIPPED_S)
+    flight.edit = None
+    state = flight.run(node, 3.0)
+    assert restarts(flight) >= 1
+    turned = quat_log(quat_multiply(quat_conjugate(relative(flight.truth())), relative(vector(state))))
+    assert np.linalg.norm(turned) < 0.1
+
+
+class TwoPosesFromBelow(HoverSimulation):
+    """Every image has two poses, and explains the flip a little better."""
+
+    def __init__(self, vehicle, seed):
+        super().__init__(vehicle, seed)
+        self.edit = self.with_two_poses
+
+    def with_two_poses(self, message):
+        for seen in list(getattr(message, "observations", ())):
+            p, right = np.array(seen.best.p_CM), np.array(seen.best.q_CM)
+            leaning = quat_multiply(right, quat_exp((FLIP_RAD, 0.0, 0.0)))
+            message.observations = [observation(p, leaning, self.marker_std, alternative=right, ambiguous=True)]
+        return message
+
+
+def test_a_plumb_bundle_is_placed_rightly_by_images_with_two_poses(vehicle):
+    flight = TwoPosesFromBelow(vehicle, seed=6)
+    state = flight.run(EstimatorNode(vehicle, "pier", plumb={"pier": Plumb("y", 0.01)}), 1.0)
+    turned = quat_log(quat_multiply(quat_conjugate(relative(flight.truth())), relative(vector(state))))
+    assert state.bundle == "pier" and np.linalg.norm(turned) < 0.1
+    without = TwoPosesFromBelow(vehicle, seed=6).run(EstimatorNode(vehicle, "pier"), 1.0)
+    assert without.bundle == "", "nothing says which of the two it is"
+
+
+def test_a_bundle_that_leans_although_it_is_said_to_be_plumb_is_placed_all_the_same(vehicle):
+    """Its flip is plumb, so it is taken for the flip of a plumb one for some images."""
+    flight = HoverSimulation(vehicle, seed=7)
+    right = flight.run(EstimatorNode(vehicle, "pier"), 1.0)
+    sight = np.array(right.p_WM) - right.p_W
+    leans = 2 * np.arctan2(sight[2], np.hypot(*sight[:2]))
+    flight = HoverSimulation(vehicle, seed=7)
+    flight.marker_turn = quat_exp((0.6 if abs(leans) < 0.3 else -leans, 0.0, 0.0))
+    state = flight.run(EstimatorNode(vehicle, "pier", plumb={"pier": Plumb("y", 0.01)}), 3.0)
+    assert state.bundle == "pier" and flight.statuses[-1].rejected["plumb"] == 1

@@ -1,0 +1,116 @@
+"""Of the two poses of an image the right one is used, and a wrong one that was used before is found."""
+
+import numpy as np
+import pytest
+
+from companion.core.camera_model import CameraModel
+from companion.core.frames import quat_exp, quat_from_matrix, quat_multiply, rotation_matrix
+from companion.estimation.observations import (
+    CLEAR_IMAGES,
+    CheckedObservation,
+    FlipTest,
+    Pose,
+    angle_between,
+    flipped,
+    plumb_one,
+    shown,
+)
+from companion.tracking.pose import PoseSolver
+
+FACING = quat_from_matrix(np.diag([1.0, -1.0, -1.0]))
+P_CM = np.array([0.4, -0.3, 8.0])
+UP_C, UP_M = np.array([0.0, -1.0, 0.0]), np.array([0.0, 1.0, 0.0])
+STD_RAD = 0.04
+
+
+def turned(*vector):
+    return quat_multiply(FACING, quat_exp(vector))
+
+
+def seen(best, alternative=None, std_rad=STD_RAD):
+    """An image with these rotations."""
+    other = None if alternative is None else Pose(P_CM, np.asarray(alternative))
+    return CheckedObservation(Pose(P_CM, np.asarray(best)), other, np.diag([1e-4] * 3 + [std_rad**2] * 3))
+
+
+@pytest.mark.parametrize("tilt", [(0.5, 0.0, 0.1), (-0.2, 0.4, 0.0), (0.0, -0.6, 2.0)])
+def test_the_flip_is_the_other_pose_of_the_plane(vehicle, tilt):
+    camera = CameraModel(vehicle.camera)
+    square = np.array([[-0.15, 0.15, 0.0], [0.15, 0.15, 0.0], [0.15, -0.15, 0.0], [-0.15, -0.15, 0.0]])
+    q_CM = turned(*tilt)
+    px = camera.project(square @ rotation_matrix(q_CM).T + P_CM)
+    other = PoseSolver(camera, 0.3, 3.0, 1.0, 0.0).solve(px.reshape(1, 4, 2), square[None]).alternative
+    assert angle_between(flipped(Pose(P_CM, q_CM)).q_CM, other.q_CM) < 0.05
+    assert angle_between(flipped(flipped(Pose(P_CM, q_CM))).q_CM, q_CM) < 1e-6
+
+
+def test_a_bundle_seen_along_its_face_has_no_flip_that_could_be_computed():
+    across = Pose(np.array([0.0, 0.0, 5.0]), quat_exp((0.0, np.pi / 2, 0.0)))
+    assert np.isfinite(flipped(across).q_CM).all()
+    assert np.isfinite(flipped(Pose(np.zeros(3), FACING)).q_CM).all()
+
+
+def test_an_image_tells_the_flip_only_where_it_shows_the_difference():
+    right = turned(0.4, 0.0, 0.0)
+    wrong = flipped(Pose(P_CM, right)).q_CM
+    assert shown(seen(right), right).flip is False and shown(seen(right), right).agrees
+    assert shown(seen(right), wrong).flip is True
+    assert shown(seen(wrong, right), wrong).flip is False and not shown(seen(wrong, right), wrong).agrees
+    assert shown(seen(right, wrong), wrong).flip is True
+    assert shown(seen(right, std_rad=0.3), wrong).flip is None, "noise of a small bundle far away"
+    assert shown(seen(turned(0.03, 0.0, 0.0), std_rad=0.06), turned(-0.03, 0.0, 0.0)).flip is None
+
+
+def after(images, test=None):
+    test = test or FlipTest()
+    for image, expected in images:
+        one = shown(image, expected)
+        test = test.updated(one)
+        test = test.agreed() if one.agrees else test
+    return test
+
+
+def test_images_that_all_show_another_rotation_find_a_flip_where_neither_pose_is_the_expected_one():
+    """As of a bundle that was placed by a flip from below, and is seen from the front then: its two poses are one."""
+    rng, right = np.random.default_rng(1), turned(0.0, 0.0, 0.0)
+
+    def images(expected, count, std_rad):
+        return [(seen(quat_multiply(right, quat_exp(std_rad * rng.normal(size=3)))), expected) for _ in range(count)]
+
+    placed = turned(0.5, 0.0, 0.0)
+    assert after(images(placed, 30, STD_RAD)).found
+    assert not after(images(right, 3000, 2 * STD_RAD)).found
+    trusted = FlipTest(clear_images=CLEAR_IMAGES)
+    assert not after(images(placed, 300, STD_RAD), trusted).found, "it was seen rightly for long: it has turned"
+
+
+@pytest.mark.parametrize("tilt_rad", [0.0, 0.05, 0.1, 0.2, 0.4])
+def test_noise_of_a_right_placement_is_no_flip(tilt_rad):
+    """Errors of the rotation that last for a second, as those of the corners do."""
+    rng, right, slow, test = np.random.default_rng(2), turned(tilt_rad, 0.0, 0.0), np.zeros(3), FlipTest()
+    for _ in range(5000):
+        slow = 0.97 * slow + (1 - 0.97**2) ** 0.5 * STD_RAD * rng.normal(size=3)
+        image = seen(quat_multiply(right, quat_exp(slow + STD_RAD * rng.normal(size=3))))
+        test = test.updated(shown(image, right))
+        assert not test.found
+
+
+def test_of_two_poses_the_plumb_one_places_a_bundle():
+    right = turned(0.03, 0.1, 0.0)
+    # Seen from below, so that the flip leans.
+    up_C = rotation_matrix(quat_exp((0.3, 0.0, 0.0))) @ UP_C
+    right = quat_multiply(quat_exp((0.3, 0.0, 0.0)), right)
+    leaning = flipped(Pose(P_CM, right)).q_CM
+    for image in (seen(right, leaning), seen(leaning, right)):
+        found = plumb_one(image, up_C, UP_M)
+        assert found.alternative is None and angle_between(found.best.q_CM, right) < 1e-9
+    assert plumb_one(seen(right), up_C, UP_M).best.q_CM is right
+    assert plumb_one(seen(leaning), up_C, UP_M) is None, "the only pose is the flip of the plumb one"
+
+
+def test_a_plumb_axis_decides_nothing_where_both_poses_or_neither_can_be():
+    frontal = turned(0.02, 0.3, 0.0)
+    image = seen(frontal, flipped(Pose(P_CM, frontal)).q_CM)
+    assert plumb_one(image, UP_C, UP_M) is image
+    lying = seen(turned(1.2, 0.0, 0.0))
+    assert plumb_one(lying, UP_C, UP_M) is lying, "the marker file is wrong: it is found to be, later"
