@@ -50,7 +50,7 @@ def test_a_bundle_seen_along_its_face_has_no_flip_that_could_be_computed():
     assert np.isfinite(flipped(Pose(np.zeros(3), FACING)).q_CM).all()
 
 
-def test_an_image_tells_the_flip_only_where_it_shows_the_difference():
+def test_an_image_shows_a_flip_only_where_it_shows_the_difference():
     right = turned(0.4, 0.0, 0.0)
     wrong = flipped(Pose(P_CM, right)).q_CM
     assert shown(seen(right), right).flip is False and shown(seen(right), right).agrees
