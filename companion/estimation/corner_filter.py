@@ -54,6 +54,7 @@ FREE_POSITION_M = 1.0  # std of the position before an image, about that of the 
 # image alone, all of whose covariance may last, is the more honest one: begun at 0.05 rad, 12 m away, the estimate of the hold was
 # worse by 6 %.
 FIRST_IMAGES, FIRST_STD_RAD = 20, 0.02
+LOST_STD_RAD = 0.05  # of the rotation after a time out of sight, beyond which it begins again
 FIRST_ROTATION_RAD = 0.2  # std of that mean: the corners that are used from then on know it better
 KNOWN_SIZE = 1e-4  # std of the size of a bundle's only marker: nothing else measures the range
 
@@ -137,11 +138,14 @@ class CornerFilter:
         return self._first >= FIRST_IMAGES
 
     def expected_rotation(self, turn: Turned) -> Array | None:
-        """R_CM (3, 3) of the next image; None before it has begun."""
+        """q_CM (4,) of the next image; None before it has begun."""
         if not self.begun:
             return None
-        expected: Array = _rotation(self._x[SWAY]) @ self._turned(turn) @ self._R_CM
-        return expected
+        try:
+            return quat_from_matrix(_rotation(self._x[SWAY]) @ self._turned(turn) @ self._R_CM)
+        except ValueError:  # not a rotation any more
+            self.restart()
+            return None
 
     def update(self, markers: Sequence[SeenMarker], pose: Pose, covariance: Array, turn: Turned) -> Corrected | None:
         """The pose from corrected corners; None: not yet, or this image does not fit.
@@ -173,7 +177,7 @@ class CornerFilter:
         now = float(self._P[ROTATION, ROTATION].diagonal().max())
         self._add(markers)
         used = [m for m in markers if m.id in self._places]
-        lost = self._used and now > max(2 * known, FIRST_STD_RAD**2)
+        lost = self._used and now > max(2 * known, LOST_STD_RAD**2)
         # Out of sight for too long, or at another part of a long bundle.
         if lost or 3 * len(used) < 2 * min(len(markers), MARKERS_MAX):
             self.restart()
@@ -381,15 +385,14 @@ class CornerFilters:
         turn = now.since(before)
         pose, expected = seen.best, corners.expected_rotation(turn)
         image = None
-        if expected is not None:
-            q_CM = quat_from_matrix(expected)
-            image = shown(seen, q_CM)
+        if expected is not None and not corners.flips.ended:
+            image = shown(seen, expected)
             corners.flips = corners.flips.updated(image)
         if seen.alternative is not None and is_ambiguous(seen):
             if expected is None:
                 corners.restart()  # which of two poses the bundle has is not known
                 return seen
-            pose = min(seen.best, seen.alternative, key=lambda p: angle_between(p.q_CM, q_CM))
+            pose = min(seen.best, seen.alternative, key=lambda p: angle_between(p.q_CM, expected))
         if corners.flips.found:
             corners.restart()
             return seen

@@ -55,6 +55,7 @@ from companion.estimation.layout import ERROR_SIZE, OTHERS_MAX, SENSORS, SLOW_MA
 from companion.estimation.noise import initial_variances
 from companion.estimation.observations import (
     CheckedObservation,
+    PlumbTest,
     check,
     choose_solution,
     is_ambiguous,
@@ -98,7 +99,6 @@ for _places, _decimals in (
     STATE_SCALES[_places] = 10.0**_decimals
 BLOCK_ROWS = [3 * block + i for block in range(5) for i in range(3) for _ in range(i, 3)]
 BLOCK_COLUMNS = [3 * block + j for block in range(5) for i in range(3) for j in range(i, 3)]
-LEANING_IMAGES = 30  # in a row that show a bundle leaning: it does
 
 
 class Rejection(StrEnum):
@@ -168,7 +168,7 @@ class EstimatorNode(Node):
         self._survey = survey or {}
         self._plumb = plumb or {}
         self._known = known
-        self._leaning: dict[str, int] = {}  # images of a bundle in a row that show the flip of a plumb one alone
+        self._leaning: dict[str, PlumbTest] = {}
         self._not_plumb: set[str] = set()  # bundles that do not hang as the marker file says
         self._bundle = bundle
         self._filter = Eskf(vehicle, adapt)
@@ -361,13 +361,18 @@ class EstimatorNode(Node):
 
         Not for long: of a bundle that leans the flip may be plumb.
         """
-        q_WB = self._witnesses.attitude(stamp_s)
-        if name not in self._plumb or name in self._not_plumb or self.history is None or q_WB is None:
+        if name not in self._plumb or name in self._not_plumb or self.history is None:
             return observation
-        R_WC = rotation_matrix(quat_multiply(q_WB, self._filter.mounted(self.history.newest)))
+        newest = self.history.newest
+        q_WB = self._arrived_attitude(stamp_s + float(newest.nominal[StateIndex.CAMERA_DELAY][0]))
+        if q_WB is None:
+            return observation
+        R_WC = rotation_matrix(quat_multiply(q_WB, self._filter.mounted(newest)))
         plumb = plumb_one(observation, R_WC[2], UP_M[self._plumb[name].axis])
-        leaning = self._leaning[name] = 0 if plumb is not None else self._leaning.get(name, 0) + 1
-        return observation if leaning > LEANING_IMAGES else plumb
+        leaning = self._leaning.get(name, PlumbTest())
+        if observation.alternative is None:
+            leaning = self._leaning[name] = leaning.updated(plumb is None)
+        return observation if leaning.leans else plumb
 
     def _camera_turned(self, stamp_s: float) -> Turned | None:
         """Where the camera pointed in the image with this stamp; None before the start, and for an image that is late."""
@@ -704,13 +709,18 @@ class EstimatorNode(Node):
             self._rejected[Rejection.MARKER_RESTART] += first
         self._rejected[Rejection.MARKER_REFUSED] += first and filter_state.contradiction.refused
         if not filter_state.marker_known:
-            return self._measure_pose(filter_state, observation, None, first)
+            # What is known of the corners is of the rotation for which the bundle may just have been removed.
+            return self._measure_pose(filter_state, observation.image or observation, None, first)
         expected_q_CM = self._filter.expected_rotation(filter_state)
+        if filter_state.flips.ended or not free:
+            return self._measure_pose(filter_state, observation, expected_q_CM, first)
         image = shown(observation.image or observation, expected_q_CM)
         filter_state.flips = filter_state.flips.updated(image)
-        if filter_state.flips.found and free:
+        if filter_state.flips.found:
             self._filter.remove_bundle(filter_state)
             self._rejected[Rejection.MARKER_RESTART] += first
+            if not self._leaning.get(name, PlumbTest()).leans:
+                self._not_plumb.discard(name)  # it was the flip that was not plumb
             return None
         update = self._measure_pose(filter_state, observation, expected_q_CM, first)
         if update is not None and update.accepted and image.agrees:

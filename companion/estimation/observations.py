@@ -3,12 +3,10 @@
 One image of a plane can have two poses that explain the corners about equally well. The image cannot resolve this
 ambiguity, but the filter can: it predicts the rotation of the bundle relative to the aircraft.
 
-Unless the bundle was placed by a flipped pose: then the filter expects the flip, and of most images the pose that explains the
-corners better is the one that it does not expect, or both are turned from it to the same side (`FlipTest`). That also holds for images with one pose: small markers far away
-show the flip alone in some images, and one of these may have placed the bundle. The other pose of such an image is computed, the
-normal of a plane being turned by half a turn about the line of sight (Schweighofer & Pinz, "Robust pose estimation from a planar
-target", 2006). The test ends after CLEAR_IMAGES images with one pose that agree with the placement: a board that is not flat may
-prefer the wrong pose for long.
+Unless the bundle was placed by a flipped pose: then the filter expects the flip, and of most images with two poses it uses the one
+that explains the corners less well; or, when the bundle is seen from another side later, all images are turned from what it expects
+to the same side. `FlipTest` finds both, until CLEAR_IMAGES images with one pose have agreed with the placement: a board that is not
+flat may prefer the wrong pose for long.
 """
 
 from math import inf, isfinite, sqrt
@@ -20,17 +18,17 @@ from companion.core.arrays import Array, Vector
 from companion.core.frames import quat_conjugate, quat_log, quat_multiply, quat_normalized, rotation_matrix
 from companion.core.messages import BundleObservation, PoseSolution
 
+PLUMB_WEIGHT = 1 / 40  # of the newest image in the share of those that lean
 PLUMB_MAX_RAD = 0.25  # to the vertical, of a plumb axis as one image far away shows it
 HARMLESS_RAD = 0.05  # two solutions closer than this are used as one with a larger rotation error
-FLIP_WEIGHT = 1 / 20  # of the newest image in the share: 24 flips in a row are a placement by a flip
+FLIP_WEIGHT = 1 / 20  # of the newest image in share and means: 24 flips in a row are a placement by a flip
 FLIP_SHARE_MAX = 0.7
 CLEAR_IMAGES = 60
 NEARER_FACTOR = 1.5  # the other solution must be this many times farther from the expected rotation
-# Std of an image's rotation: the expected pose and its flip are farther apart, or it cannot tell them apart; and the mean turn of
-# images from the expected pose, which is no error of their corners beyond it.
-APART_SIGMAS, TURNED_SIGMAS, TURNED_RAD = 4.0, 5.0, 0.2
+# The mean turn of images from the expected pose that is no error of their corners: so many standard deviations of one image, and at
+# least this. One image counts as no more than TURN_CLIP of it, so it takes twenty of them; and they must turn to the same side.
+TURNED_SIGMAS, TURNED_RAD, TURN_CLIP, ONE_SIDED = 5.0, 0.2, 1.5, 0.7
 NO_TURN = np.zeros(3)
-
 
 MarkerId = tuple[str, int]  # family and number: two families have the same numbers
 
@@ -143,60 +141,83 @@ def flipped(pose: Pose) -> Pose:
 class Shown(NamedTuple):
     """What one image alone says about a rotation that is expected."""
 
-    flip: bool | None  # whether the flip of the expected pose explains it better; None: it cannot tell
+    flip: (
+        bool | None
+    )  # whether its better pose is the one that is not expected; None: neither of its two poses clearly is
+    clear: bool  # it has one pose, or two that are nearly the same
     turn: Array  # rotation vector [rad], (3,), from the expected pose to the image's one that is nearer
-    std_rad: float
-    clear: bool  # it has one pose
+    limit_rad: float  # of the mean turn of a rightly placed bundle
 
     @property
     def agrees(self) -> bool:
         """Whether it speaks for the expected pose."""
-        return self.clear and self.flip is False and bool(np.linalg.norm(self.turn) < TURNED_SIGMAS * self.std_rad)
+        return self.clear and 2 * sqrt(float(self.turn @ self.turn)) < self.limit_rad
 
 
 def shown(observation: CheckedObservation, expected_q_CM: Vector) -> Shown:
     """The image beside what is expected."""
-    best, alternative = observation.best, observation.alternative
-    std_rad = float(observation.covariance[3:, 3:].diagonal().max()) ** 0.5
-    other = flipped(best) if alternative is None else alternative
-    by_best, by_other = (angle_between(pose.q_CM, expected_q_CM) for pose in (best, other))
-    near = best if alternative is None or by_best <= by_other else alternative
-    flip: bool | None = by_other < by_best
-    if alternative is None:
-        expected = Pose(best.p_CM, np.asarray(expected_q_CM))
-        apart_rad = angle_between(expected.q_CM, flipped(expected).q_CM)
-    else:
-        apart_rad = inf if is_ambiguous(observation) else 0.0
-    alike = max(by_best, by_other) < NEARER_FACTOR * min(by_best, by_other)
-    if alike or not apart_rad > max(APART_SIGMAS * std_rad, HARMLESS_RAD):
-        flip = None
+    near, other, flip = observation.best, observation.alternative, False
+    alike = False
+    if clear := not is_ambiguous(observation):
+        other = None
+    if other is not None:
+        by_best, by_other = (angle_between(pose.q_CM, expected_q_CM) for pose in (near, other))
+        alike = max(by_best, by_other) < NEARER_FACTOR * min(by_best, by_other)
+        flip = by_other < by_best
+        near = other if flip else near
     turn = quat_log(quat_multiply(quat_conjugate(np.asarray(expected_q_CM)), near.q_CM))
-    return Shown(flip, turn, std_rad, alternative is None)
+    std_rad = sqrt(float(observation.covariance[3:, 3:].diagonal().max()))
+    return Shown(None if alike else flip, clear, turn, max(TURNED_SIGMAS * std_rad, TURNED_RAD))
 
 
 class FlipTest(NamedTuple):
     """Whether a bundle was placed by a flip. Immutable, as the tests of `innovation_monitor` are."""
 
-    share: float = 0.0  # of recent images that show a flip
-    turn: Array = NO_TURN  # mean of recent images, see `Shown`
-    limit_rad: float = inf
+    share: float = 0.0  # of recent images whose better pose is not the expected one
+    turn: Array = NO_TURN  # mean of recent images over their limits
+    length: float = TURN_CLIP  # mean length of the same; starts as if they had scattered
     clear_images: int = 0  # that agreed
+
+    @property
+    def ended(self) -> bool:
+        """Enough images have agreed: what looks like a flip from now on is something else."""
+        return self.clear_images >= CLEAR_IMAGES
 
     def updated(self, image: Shown) -> "FlipTest":
         """After one more image."""
         share = self.share if image.flip is None else self.share + FLIP_WEIGHT * (image.flip - self.share)
-        turn = self.turn + FLIP_WEIGHT * (image.turn - self.turn)
-        return FlipTest(share, turn, max(TURNED_SIGMAS * image.std_rad, TURNED_RAD), self.clear_images)
+        length = sqrt(float(image.turn @ image.turn)) / image.limit_rad
+        if not length < inf:
+            return self
+        counted = min(1.0, TURN_CLIP / max(length, TURN_CLIP)) / image.limit_rad
+        turn = self.turn + FLIP_WEIGHT * (counted * image.turn - self.turn)
+        mean_length = self.length + FLIP_WEIGHT * (min(length, TURN_CLIP) - self.length)
+        return FlipTest(share, turn, mean_length, self.clear_images)
 
     def agreed(self) -> "FlipTest":
-        """After the update with an image that agrees."""
+        """After the update with an image that agrees and was accepted."""
         return self._replace(clear_images=self.clear_images + 1)
 
     @property
     def found(self) -> bool:
         """The bundle was placed by a flip."""
-        wrong = self.share > FLIP_SHARE_MAX or float(np.linalg.norm(self.turn)) > self.limit_rad
-        return wrong and self.clear_images < CLEAR_IMAGES
+        turn = sqrt(float(self.turn @ self.turn))
+        return not self.ended and (self.share > FLIP_SHARE_MAX or turn > max(1.0, ONE_SIDED * self.length))
+
+
+class PlumbTest(NamedTuple):
+    """Whether the images of a bundle that is said to be plumb show it leaning: the flip of a plumb one for some time, or a wrong file."""
+
+    share: float = 0.0  # of recent images with one pose that lean
+
+    def updated(self, leans: bool) -> "PlumbTest":
+        """After one more image with one pose."""
+        return PlumbTest(self.share + PLUMB_WEIGHT * (leans - self.share))
+
+    @property
+    def leans(self) -> bool:
+        """For long: the statement chooses no pose any more."""
+        return self.share > FLIP_SHARE_MAX
 
 
 def plumb_one(observation: CheckedObservation, up_C: Array, up_M: Array) -> CheckedObservation | None:
@@ -209,7 +230,7 @@ def plumb_one(observation: CheckedObservation, up_C: Array, up_M: Array) -> Chec
         float(np.linalg.norm(np.cross(rotation_matrix(pose.q_CM) @ up_M, up_C))) for pose in (best, other)
     )
     near, far = sorted((by_best, by_other))
-    if near > PLUMB_MAX_RAD or far < max(PLUMB_MAX_RAD, 2 * near):
+    if not (near <= PLUMB_MAX_RAD and far >= max(PLUMB_MAX_RAD, 2 * near)):
         return observation
     if observation.alternative is None:
         return observation if by_best == near else None

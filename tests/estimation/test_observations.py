@@ -9,6 +9,7 @@ from companion.estimation.observations import (
     CLEAR_IMAGES,
     CheckedObservation,
     FlipTest,
+    PlumbTest,
     Pose,
     angle_between,
     flipped,
@@ -50,49 +51,74 @@ def test_a_bundle_seen_along_its_face_has_no_flip_that_could_be_computed():
     assert np.isfinite(flipped(Pose(np.zeros(3), FACING)).q_CM).all()
 
 
-def test_an_image_shows_a_flip_only_where_it_shows_the_difference():
+def test_what_an_image_shows_beside_the_expected_pose():
     right = turned(0.4, 0.0, 0.0)
     wrong = flipped(Pose(P_CM, right)).q_CM
-    assert shown(seen(right), right).flip is False and shown(seen(right), right).agrees
-    assert shown(seen(right), wrong).flip is True
-    assert shown(seen(wrong, right), wrong).flip is False and not shown(seen(wrong, right), wrong).agrees
-    assert shown(seen(right, wrong), wrong).flip is True
-    assert shown(seen(right, std_rad=0.3), wrong).flip is None, "noise of a small bundle far away"
-    assert shown(seen(turned(0.03, 0.0, 0.0), std_rad=0.06), turned(-0.03, 0.0, 0.0)).flip is None
+    assert shown(seen(right), right).agrees and shown(seen(right), right).flip is False
+    assert shown(seen(right, wrong), right).flip is False and not shown(seen(right, wrong), right).agrees
+    assert (
+        shown(seen(right, wrong), wrong).flip is True and np.linalg.norm(shown(seen(right, wrong), wrong).turn) < 1e-6
+    )
+    assert np.linalg.norm(shown(seen(right), wrong).turn) > 0.5 and not shown(seen(right), wrong).agrees
+    between = turned(0.0, 0.4, 0.0)
+    assert shown(seen(right, wrong), between).flip is None
+    assert shown(seen(right, turned(0.42, 0.0, 0.0)), right).agrees, "two poses that are nearly the same"
 
 
 def after(images, test=None):
-    test = test or FlipTest()
+    """The test after images of (image, expected rotation), with the number of those after which it finds a flip."""
+    test, found = test or FlipTest(), 0
     for image, expected in images:
         one = shown(image, expected)
         test = test.updated(one)
+        found += test.found
         test = test.agreed() if one.agrees else test
-    return test
+    return test, found
+
+
+def noisy(q_CM, rng, std_rad=STD_RAD):
+    return seen(quat_multiply(q_CM, quat_exp(std_rad * rng.normal(size=3))))
 
 
 def test_images_that_all_show_another_rotation_find_a_flip_where_neither_pose_is_the_expected_one():
     """As of a bundle that was placed by a flip from below, and is seen from the front then: its two poses are one."""
-    rng, right = np.random.default_rng(1), turned(0.0, 0.0, 0.0)
-
-    def images(expected, count, std_rad):
-        return [(seen(quat_multiply(right, quat_exp(std_rad * rng.normal(size=3)))), expected) for _ in range(count)]
-
-    placed = turned(0.5, 0.0, 0.0)
-    assert after(images(placed, 30, STD_RAD)).found
-    assert not after(images(right, 3000, 2 * STD_RAD)).found
+    rng, right, placed = np.random.default_rng(1), turned(0.0, 0.0, 0.0), turned(0.5, 0.0, 0.0)
+    assert after([(noisy(right, rng), placed) for _ in range(30)])[0].found
+    assert after([(noisy(right, rng, 2 * STD_RAD), right) for _ in range(3000)])[1] == 0
     trusted = FlipTest(clear_images=CLEAR_IMAGES)
-    assert not after(images(placed, 300, STD_RAD), trusted).found, "it was seen rightly for long: it has turned"
+    turned_since = after([(noisy(right, rng), placed) for _ in range(300)], trusted)[0]
+    assert not turned_since.found, "it was seen rightly for long: it has turned"
+
+
+@pytest.mark.parametrize("wrong_rad", [0.4, 1.0, 2.5])
+def test_some_outliers_in_a_row_are_no_flip(wrong_rad):
+    rng, right = np.random.default_rng(3), turned(0.2, 0.0, 0.0)
+    good = [(noisy(right, rng), right) for _ in range(30)]
+    outliers = [(noisy(turned(0.2 + wrong_rad, 0.0, 0.0), rng), right) for _ in range(18)]
+    assert after([*good, *outliers, *good])[1] == 0
+    scattered = [(noisy(turned(*rng.uniform(-2.0, 2.0, 3)), rng), right) for _ in range(300)]
+    assert after([*good, *scattered])[1] == 0
 
 
 @pytest.mark.parametrize("tilt_rad", [0.0, 0.05, 0.1, 0.2, 0.4])
-def test_noise_of_a_right_placement_is_no_flip(tilt_rad):
-    """Errors of the rotation that last for a second, as those of the corners do."""
+def test_noise_of_a_right_placement_is_no_flip_and_ends_the_test(tilt_rad):
+    """Errors of the rotation that last for a second, as those of the corners do; also where the bundle is seen from the front."""
     rng, right, slow, test = np.random.default_rng(2), turned(tilt_rad, 0.0, 0.0), np.zeros(3), FlipTest()
-    for _ in range(5000):
+    for _ in range(300):
         slow = 0.97 * slow + (1 - 0.97**2) ** 0.5 * STD_RAD * rng.normal(size=3)
-        image = seen(quat_multiply(right, quat_exp(slow + STD_RAD * rng.normal(size=3))))
-        test = test.updated(shown(image, right))
+        one = shown(seen(quat_multiply(right, quat_exp(slow + STD_RAD * rng.normal(size=3)))), right)
+        test = test.updated(one)
         assert not test.found
+        test = test.agreed() if one.agrees else test
+    assert test.ended
+
+
+@pytest.mark.parametrize("wrong", [np.nan, 1e150])
+def test_numbers_that_cannot_be_computed_with_do_no_harm(wrong):
+    q = turned(0.3, 0.0, 0.0)
+    test = FlipTest().updated(shown(seen(q), wrong * np.ones(4)))
+    assert not test.found and not FlipTest().updated(shown(seen(q, std_rad=wrong), q)).found
+    plumb_one(seen(q), wrong * UP_C, UP_M)
 
 
 def test_of_two_poses_the_plumb_one_places_a_bundle():
@@ -114,3 +140,16 @@ def test_a_plumb_axis_decides_nothing_where_both_poses_or_neither_can_be():
     assert plumb_one(image, UP_C, UP_M) is image
     lying = seen(turned(1.2, 0.0, 0.0))
     assert plumb_one(lying, UP_C, UP_M) is lying, "the marker file is wrong: it is found to be, later"
+
+
+def test_a_statement_that_images_contradict_for_long_chooses_no_pose():
+    test = PlumbTest()
+    for _ in range(40):
+        test = test.updated(True)
+    assert not test.leans, "a second or two of flips"
+    for _ in range(20):
+        test = test.updated(True)
+    assert test.leans
+    for _ in range(30):
+        test = test.updated(False)
+    assert not test.leans
