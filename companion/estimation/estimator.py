@@ -168,7 +168,7 @@ class EstimatorNode(Node):
         self._survey = survey or {}
         self._plumb = plumb or {}
         self._known = known
-        self._leaning: dict[str, PlumbTest] = {}
+        self._leaning: dict[str, PlumbTest] = {}  # of bundles that are said to be plumb
         self._not_plumb: set[str] = set()  # bundles that do not hang as the marker file says
         self._bundle = bundle
         self._filter = Eskf(vehicle, adapt)

@@ -716,7 +716,7 @@ class Eskf:
         shared = rows @ covariance
         covariance[bundle, :], covariance[:, bundle] = shared, shared.T
         covariance[bundle, bundle] = shared @ rows.T + np.diag(self._initial[bundle])
-        filter_state.marker_known, filter_state.flips = True, FlipTest()
+        filter_state.marker_known = True
 
     # --- the map
 

@@ -141,9 +141,7 @@ def flipped(pose: Pose) -> Pose:
 class Shown(NamedTuple):
     """What one image alone says about a rotation that is expected."""
 
-    flip: (
-        bool | None
-    )  # whether its better pose is the one that is not expected; None: neither of its two poses clearly is
+    flip: bool | None  # its better pose is not the expected one; None: neither of its two poses clearly is
     clear: bool  # it has one pose, or two that are nearly the same
     turn: Array  # rotation vector [rad], (3,), from the expected pose to the image's one that is nearer
     limit_rad: float  # of the mean turn of a rightly placed bundle
@@ -157,10 +155,8 @@ class Shown(NamedTuple):
 def shown(observation: CheckedObservation, expected_q_CM: Vector) -> Shown:
     """The image beside what is expected."""
     near, other, flip = observation.best, observation.alternative, False
-    alike = False
-    if clear := not is_ambiguous(observation):
-        other = None
-    if other is not None:
+    clear, alike = not is_ambiguous(observation), False
+    if other is not None and not clear:
         by_best, by_other = (angle_between(pose.q_CM, expected_q_CM) for pose in (near, other))
         alike = max(by_best, by_other) < NEARER_FACTOR * min(by_best, by_other)
         flip = by_other < by_best
