@@ -563,7 +563,7 @@ class EstimatorNode(Node):
             if entry.nis is not None and isinstance(entry.data, CheckedObservation) and not entry.data.doubtful:
                 self.acting_inputs.mount_noise.add(entry.nis)
         self.acting_inputs.settle(now_s, self._flying)
-        self._witnesses.set_measured_walk(sqrt(self.acting_inputs.gnss_walk.at(now_s)))
+        self._witnesses.set_measured_walk(sqrt(self.acting_inputs.gnss_walk.at(now_s) or 0.0))
         self.acting_inputs.discard_old(now_s)
         return self._state(filter_state, now_s)
 

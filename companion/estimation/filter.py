@@ -19,6 +19,7 @@ from companion.core.vehicle import Vehicle
 from companion.estimation.adaptation import new_window
 from companion.estimation.filter_state import BUNDLE_SENSORS, ESTABLISHED, FilterState
 from companion.estimation.gating import Gate
+from companion.estimation.gnss_walk import UNMEASURED_FACTOR
 from companion.estimation.imu import SHORTEST_S
 from companion.estimation.imu_noise import Densities
 from companion.estimation.innovation_monitor import MOVED_AGREEMENT, BiasTest, ContradictionTest, RejectionRun
@@ -177,7 +178,7 @@ class Eskf:
         self.accel_2 = np.zeros(3)  # variance per hertz of the specific force, each axis
         self._measured: Densities | None = None
         self._streams: dict[Densities, tuple[Array, Array]] = {}
-        self._noise_of: tuple[float, float, bool] | None = None  # what the noise was last set for
+        self._noise_of: tuple[float, float | None, bool] | None = None  # what the noise was last set for
         # What a replay shares with this filter, see `companion.estimation.replay`.
         self.imu_rates, self.imu_noise = self._imu.inputs[2:]
         self.force_parameters, self.gain = self._updates[Sensor.SPECIFIC_FORCE].inputs[2], self._correct.inputs[1]
@@ -243,7 +244,8 @@ class Eskf:
             for by, noise in self._noise_inputs.items():
                 noise[ErrorIndex.MOUNT] = self._mount * mount
                 noise[ErrorIndex.GNSS_BIAS] = self._walk[by][out_of_sight]
-                noise[GNSS_LEVEL] = np.maximum(noise[GNSS_LEVEL], walk)
+                level = noise[GNSS_LEVEL]
+                noise[GNSS_LEVEL] = UNMEASURED_FACTOR**2 * level if walk is None else np.maximum(level, walk)
         self.follow_stream(inputs.imu_noise.at(now_s))
 
     @staticmethod
@@ -402,7 +404,8 @@ class Eskf:
             return
         shift = bias - before
         filter_state.bias_before = before + since_s / JUMP_TIME_S * shift
-        walk_m2_s = max(float(self._walk[filter_state.by][False][0]), self._noise_of[1] if self._noise_of else 0.0)
+        measured = self._noise_of[1] if self._noise_of else None
+        walk_m2_s = max(float(self._walk[filter_state.by][False][0]), measured or 0.0)
         usual_m = JUMP_SIGMAS * sqrt(walk_m2_s * JUMP_TIME_S / 2)  # a walk beside its own low-pass
         shift_m = hypot(*shift.tolist())
         if shift_m <= usual_m:

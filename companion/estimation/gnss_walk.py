@@ -5,9 +5,9 @@ estimated one is the error of the satellites. Two values of it a time T apart di
 variance q T: a structure function, as in `companion.estimation.imu_noise`. Beside a pier the walk is many times that of an open
 sky.
 
-Before a bundle is seen nothing measures it. The growth of the receiver's own accuracy was tried in its place: a filter that
-distrusts the satellites from the start is led by a distant bundle, whose direction has the error of the heading (seed 110 of
-`bridge_hover` with unkind sensors then left its limits by 2 m).
+Before a bundle is near nothing measures it, and the vehicle file's is that of an open sky: `UNMEASURED_FACTOR`. A filter that
+trusts the satellites too much on the way to a structure takes their walk for the aircraft's, and turns its heading until the bundle,
+seen from 12 m, agrees.
 """
 
 from collections import deque
@@ -21,6 +21,9 @@ LAG_S = 1.0  # between two values: the noise of a single position is below the w
 MEAN_S = 10.0  # over which the squares are averaged
 SAMPLE_S = 0.1  # between two values that are kept
 PERIOD_S = 0.5  # between two changes of the result
+# Of the vehicle file's density, while nothing is measured. In eight flights of `bridge_hover` with unkind sensors (seeds 823, 825, 829,
+# 831, 842, 843, 845, 853; replays) the heading was wrong by 4.1° in the mean with 1, 2.4° with 2 and 2.0° with 3.
+UNMEASURED_FACTOR = 3.0
 
 
 class GnssWalk:
@@ -57,6 +60,6 @@ class GnssWalk:
         """When `at` gives another value than at t; inf: not known yet."""
         return self._schedule.changes_s(t)
 
-    def at(self, t: float) -> float:
-        """Variance per second of each horizontal axis [m²/s] that applies at t; 0 while nothing is known."""
-        return self._schedule.at(t) or 0.0
+    def at(self, t: float) -> float | None:
+        """Variance per second of each horizontal axis [m²/s] that applies at t; None while nothing is known."""
+        return self._schedule.at(t)

@@ -30,9 +30,9 @@ finds what is slower than the errors of the velocity, and a bundle that was move
 **GNSS jump.** The receiver's solution against the flight controller's position, which follows a jump late or never.
 While the bundle is in sight a jump does no harm; out of sight it is reported.
 
-**Size.** A print of s times the size in the marker file is seen at 1/s times its distance, so the range changes by 1/s
-times the distance flown. `SizeTest` estimates k = 1/s from both while the velocity has an unknown error that changes
-slowly. `companion.estimation.range_gain` finds a print that shrinks in a hover, which this test takes for an error of the velocity.
+**Size.** Whether the range changes by the way flown, as it does for a print of the size in the marker file:
+`companion.estimation.size_test`. `companion.estimation.range_gain` finds a print that shrinks in a hover, which that test takes for
+an error of the velocity.
 
 **Setting off.** Within a second the inertial measurements need no help: `companion.estimation.inertial_witness`.
 
@@ -55,6 +55,7 @@ from companion.estimation.height_witness import HeightWitness
 from companion.estimation.inertial_witness import InertialMotion, SettingOff
 from companion.estimation.observations import MarkerId
 from companion.estimation.range_gain import RangeGain
+from companion.estimation.size_test import SizeTests
 
 # Largest lasting error of the flight controller's velocity, half as much again as PX4 has at worst (3 to 20 cm/s) with
 # good GNSS.
@@ -77,6 +78,7 @@ TOLERANCE_SIGMAS = 5.0
 OTHER_MARKERS_OF_RANGE, OTHER_MARKERS_S = 0.06, 2.0
 CORRECTION_S = 3.0  # position and integrated velocity of the flight controller are compared over this time
 CORRECTION_M = 0.3  # what they differ by in ordinary flight
+SIZE_CORRECTED_M = 1.0  # a flight controller that corrects itself by more is no witness of a distance
 
 # Of the place where the filter expects a bundle. For so long without an observation this place is asked for; and so long a
 # doubt lasts, with the deviation of its beginning: a copy does not become true because the filter knows less and less.
@@ -348,7 +350,7 @@ class PlaceWitness:
         self._moving = False
         self._run_since_s = -inf
         self._speed_m_s = 0.0
-        self._size, self._gain = SizeTest(), RangeGain()
+        self._size, self._gain = SizeTests(CORRECTION_S), RangeGain()
         self._setting_off = SettingOff(self._motion.inertial)
 
     # --- the flight controller
@@ -692,118 +694,3 @@ class PlaceWitness:
             GNSS_SIGMAS * self._gnss_walk * sqrt(max(0.0, now_s - since_s)),
         )
         return hypot(*(self._place.by_position_W - first_W).tolist()), explained_m
-
-
-# --- size -----------------------------------------------------------------------------------------------------------
-
-SIZE_PERIOD_S = 0.1  # observations of this time are averaged
-SIZE_CORRECTED_M = 1.0  # a flight controller that corrects itself by more is no witness of a distance
-SIZE_GAP_S = 1.0  # after a longer one the offset is unknown again
-SIZE_STD = 0.5  # of the apparent size before any motion
-SIZE_VELOCITY_STD_M_S = 0.12  # of each axis: 20 cm/s together
-SIZE_VELOCITY_TIME_S = 20.0
-SIZE_NOISE_M, SIZE_NOISE_OF_RANGE = 0.01, 0.003  # of an average: corners and attitude
-SIZE_WALK_RAD_SQRT_S = 0.003  # slow changes of the attitude error, times the range
-# Motion that shows the size: so far within such a time, as the bundle is seen. In a hover the integral of the velocity's error
-# would look like a way that the range does not follow, as if the bundle were endlessly large.
-SIZE_MOTION_M, SIZE_MOTION_S = 0.25, 2.0
-SIZE_GATE = 20.0  # chi-square of three numbers, 0.9998
-CONSISTENCY_SHARE = 0.02  # of the newest innovation in their mean
-
-
-class SizeTest:
-    """k = seen over true distance, by recursive least squares.
-
-    State: k, offset o_W (3), velocity error b_W (3). A bundle that stands still has −r_W = k x + o, with x the integral
-    of the velocity as reported and ȯ = −k b: the error of the velocity, a first-order Gauss-Markov process, shifts the
-    offset as a wrong k does and is estimated with it. Only motion faster than the error changes shows k, so k is not
-    corrected in a hover.
-    """
-
-    def __init__(self) -> None:
-        self._x = np.zeros(7)
-        self._x[0] = 1.0
-        self._P = np.diag([SIZE_STD**2, *[1e6] * 3, *[SIZE_VELOCITY_STD_M_S**2] * 3])
-        self._origin_W: Array | None = None
-        self._group: list[tuple[float, Array, Array]] = []
-        self._waiting: deque[tuple[float, Array, Array]] = deque()  # averages that `interrupt` may still discard
-        self._last_s: float | None = None
-        self._ranges: deque[tuple[float, Array]] = deque()  # averages of the last SIZE_MOTION_S
-        self._consistency = 1.0
-        self._interrupted = False
-
-    def add(self, stamp_s: float, range_W: Array, travelled_W: Array) -> None:
-        """An observation: from the aircraft to the bundle as seen, and the integral of the velocity [m]."""
-        if self._group and stamp_s - self._group[0][0] >= SIZE_PERIOD_S:
-            stamps, ranges, distances = zip(*self._group, strict=True)
-            self._group = []
-            self._waiting.append((float(np.mean(stamps)), np.mean(ranges, axis=0), np.mean(distances, axis=0)))
-        self._group.append((stamp_s, range_W, travelled_W))
-        while self._waiting and stamp_s - self._waiting[0][0] > CORRECTION_S:
-            self._update(*self._waiting.popleft())
-
-    def interrupt(self) -> None:
-        """The velocity is wrong now, and was when the observations were made that still wait."""
-        self._group = []
-        self._waiting.clear()
-        self._interrupted = True
-
-    def _update(self, stamp_s: float, range_W: Array, travelled_W: Array) -> None:
-        if self._origin_W is None:
-            self._origin_W, self._last_s = travelled_W, stamp_s
-            self._x[1:4] = -range_W
-            return
-        dt = stamp_s - (self._last_s or stamp_s)
-        if dt <= 0:
-            return
-        self._last_s = stamp_s
-        range_m = float(np.linalg.norm(range_W))
-        self._predict(dt, range_m)
-        moving = self._is_moving(stamp_s, range_W)
-        if dt > SIZE_GAP_S or self._interrupted:
-            self._release_offset()
-            self._interrupted = False
-        H = np.zeros((3, 7))
-        H[:, 0] = travelled_W - self._origin_W
-        H[:, 1:4] = np.eye(3)
-        noise = SIZE_NOISE_M**2 + (SIZE_NOISE_OF_RANGE * range_m) ** 2
-        residual = -range_W - H @ self._x
-        S = H @ self._P @ H.T + noise * np.eye(3)
-        gain = np.linalg.solve(S, H @ self._P).T
-        if not moving:
-            gain[0] = 0.0
-        nis = float(residual @ np.linalg.solve(S, residual))
-        if not nis <= SIZE_GATE:  # another set of markers, or the flight controller corrected itself
-            self._release_offset()
-            return
-        self._consistency += CONSISTENCY_SHARE * (nis / 3 - self._consistency)
-        self._x = self._x + gain @ residual
-        rest = np.eye(7) - gain @ H
-        P = rest @ self._P @ rest.T + noise * gain @ gain.T
-        self._P = (P + P.T) / 2
-
-    def _is_moving(self, stamp_s: float, range_W: Array) -> bool:
-        while self._ranges and stamp_s - self._ranges[0][0] > SIZE_MOTION_S:
-            self._ranges.popleft()
-        self._ranges.append((stamp_s, range_W))
-        return hypot(*(range_W - self._ranges[0][1]).tolist()) > SIZE_MOTION_M
-
-    def _predict(self, dt: float, range_m: float) -> None:
-        F = np.eye(7)
-        F[1:4, 4:] = -dt * np.eye(3)  # k is near enough to 1
-        decay = np.exp(-dt / SIZE_VELOCITY_TIME_S)
-        F[4:, 4:] *= decay
-        walk = (SIZE_WALK_RAD_SQRT_S * range_m) ** 2 * dt
-        Q = np.diag([0.0, *[walk] * 3, *[SIZE_VELOCITY_STD_M_S**2 * (1 - decay**2)] * 3])
-        self._x = F @ self._x
-        self._P = F @ self._P @ F.T + Q
-
-    def _release_offset(self) -> None:
-        """Forget the offset and the error of the velocity, and keep what is known about the size."""
-        size_variance = self._P[0, 0]
-        self._x[4:] = 0.0
-        self._P = np.diag([size_variance, *[1e6] * 3, *[SIZE_VELOCITY_STD_M_S**2] * 3])
-
-    def estimate(self) -> tuple[float, float]:
-        """(k − 1, its standard deviation)."""
-        return float(self._x[0] - 1.0), sqrt(max(self._P[0, 0], 0.0) * max(1.0, self._consistency))

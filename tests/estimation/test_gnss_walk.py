@@ -7,7 +7,9 @@ import pytest
 
 from companion.core.enums import Sensor
 from companion.estimation.estimator import EstimatorNode
-from companion.estimation.gnss_walk import MEAN_S, GnssWalk
+from companion.estimation.filter import Eskf
+from companion.estimation.gnss_walk import MEAN_S, UNMEASURED_FACTOR, GnssWalk
+from companion.estimation.inputs import Inputs
 from companion.estimation.layout import ErrorIndex, StateIndex
 from tests.estimation.eskf_truth import HoverSimulation
 
@@ -20,7 +22,7 @@ def measured(density, seconds=30.0, seed=1, noise_m=0.01):
     for i, value in enumerate(error + noise_m * rng.standard_normal(error.shape)):
         walk.add(i * STEP_S, value)
         walk.close(i * STEP_S)
-    return math.sqrt(walk.at(seconds))
+    return math.sqrt(walk.at(seconds) or 0.0)
 
 
 @pytest.mark.parametrize("density", [0.1, 0.32])
@@ -30,11 +32,11 @@ def test_the_walk_is_measured(density):
 
 def test_nothing_is_known_without_a_bundle_or_of_the_past():
     walk = GnssWalk(keep_s=1.0)
-    assert walk.at(5.0) == 0.0
+    assert walk.at(5.0) is None
     for i in range(1000):  # a bundle that is seen for one instant every two seconds
         walk.add(2.0 * i, np.array([0.1 * i, 0.0, 0.0]))
         walk.close(2.0 * i)
-    assert walk.at(2000.0) == 0.0
+    assert walk.at(2000.0) is None
 
 
 def test_a_jump_is_forgotten_after_some_time():
@@ -72,3 +74,22 @@ def test_a_walk_of_the_satellites_beside_a_bundle_is_left_to_the_bias(vehicle):
     assert math.sqrt(node.acting_inputs.gnss_walk.at(end.time_s)) > 0.2
     moved_m = np.linalg.norm(end.nominal[StateIndex.POSITION] - np.array(begin.p_W))
     assert moved_m < 0.1 + np.linalg.norm(flight.s[:3] - np.array(begin.p_W))
+
+
+def test_before_a_bundle_is_near_the_satellites_may_walk_faster_than_in_an_open_sky(vehicle):
+    eskf = Eskf(vehicle)
+    start = eskf.start(0.0, (0.0, 0.0, 0.0), (0.0, 0.0, 0.0), (1.0, 0.0, 0.0, 0.0))
+    known = Inputs(vehicle.latency.actuation_s, vehicle.estimator.history_s)
+    for i in range(200):  # a position that stands still beside a bundle
+        known.gnss_walk.add(i * STEP_S, np.zeros(3))
+    known.gnss_walk.close(4.0)
+    grown = []
+    for inputs in (Inputs(vehicle.latency.actuation_s, vehicle.estimator.history_s), known):
+        filter_state = start.copy()
+        filter_state.time_s = 4.0
+        eskf.set_noise(4.0, False, inputs)
+        eskf.coast(filter_state, 1.0)
+        grown.append((filter_state.covariance - start.covariance).diagonal()[ErrorIndex.GNSS_BIAS])
+    walk2 = vehicle.estimator.process.gnss_bias_m_sqrt_s**2
+    assert grown[0] == pytest.approx(walk2 * np.array([UNMEASURED_FACTOR**2, UNMEASURED_FACTOR**2, 1.0]))
+    assert grown[1] == pytest.approx(3 * [walk2])
