@@ -244,8 +244,8 @@ class Eskf:
             for by, noise in self._noise_inputs.items():
                 noise[ErrorIndex.MOUNT] = self._mount * mount
                 noise[ErrorIndex.GNSS_BIAS] = self._walk[by][out_of_sight]
-                level = noise[GNSS_LEVEL]
-                noise[GNSS_LEVEL] = UNMEASURED_FACTOR**2 * level if walk is None else np.maximum(level, walk)
+                level = UNMEASURED_FACTOR**2 * self._walk[by][False][:2] if walk is None else walk
+                noise[GNSS_LEVEL] = np.maximum(noise[GNSS_LEVEL], level)
         self.follow_stream(inputs.imu_noise.at(now_s))
 
     @staticmethod
