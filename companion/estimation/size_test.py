@@ -3,28 +3,34 @@
 A print of s times the size in the marker file is seen at 1/s times its distance, so the range changes by 1/s times the
 distance flown. `SizeTest` estimates s from both while the velocity has an unknown error that changes slowly. How
 wrong the velocity is decides how well s is known, and it differs: EKF2's is wrong by a few centimetres per second under an open
-sky, and by 0.2 to 0.5 m/s for seconds beside a structure. `SizeTests` runs the estimate for several errors and lets the observations
+sky, and by 0.2 m/s and more for seconds beside a structure. `SizeTests` runs the estimate for several errors and lets the observations
 choose: most of them say nothing about s and much about the velocity, those of a hover and those across the way.
 """
 
-from collections import deque
-from math import exp, hypot, log, sqrt
+from collections import Counter, deque
+from math import exp, hypot, isfinite, sqrt
 from typing import NamedTuple
 
 import numpy as np
 
 from companion.core.arrays import Array
+from companion.estimation.observations import MarkerId
 
 # Observations of this time are averaged: noise of the way seen would make the slope smaller, by two thirds in averages of 0.1 s.
 PERIOD_S = 1.0
 GAP_S = 2.5  # after a longer one the offset is unknown again
+FARTHEST_M = 200.0  # what is seen farther away is no bundle
 SIZE_STD = 0.5  # of s before any motion
-SHARE_MIN = 0.1  # of s
-NOISE_M, NOISE_OF_RANGE = 0.01, 0.003  # of an average: corners and attitude
+# Of s, however long the way: an error of the velocity that grows with it (heading, scale) is a wrong size for ever.
+SIZE_STD_MIN = 0.02
+NOISE_M, NOISE_OF_RANGE = 0.01, 0.003  # of an average: corners and attitude, beside what the tracker says
 WALK_RAD_SQRT_S = 0.003  # slow changes of the attitude error, times the range
-# Motion that shows the size: so far within such a time, as the bundle is seen. In a hover the integral of the velocity's error
-# would look like a way that the range does not follow, as if the bundle were endlessly large.
-MOTION_M, MOTION_S = 0.25, 2.0
+OTHER_MARKERS_OF_RANGE = (
+    0.035  # step when others of a bundle's markers come into view: of prints 3 % too large and too small
+)
+# Motion that shows the size: so far within such a time, as the bundle is seen and as the velocity says. In a hover noise of the range
+# would look like a way that was not flown.
+MOTION_M, MOTION_S = 0.25, 2.5
 GATE = 20.0  # chi-square of three numbers, 0.9998
 CONSISTENCY_SHARE = 0.15  # of the newest innovation in their mean
 
@@ -36,7 +42,7 @@ class VelocityError(NamedTuple):
     time_s: float
 
 
-# Of the flight controller. The largest is a quarter more than EKF2 has at worst, the smallest that of an open sky.
+# Of the flight controller, from the largest to that of an open sky.
 VELOCITY_ERRORS = (
     VelocityError(0.25, 6.0),
     VelocityError(0.12, 20.0),
@@ -45,6 +51,18 @@ VELOCITY_ERRORS = (
 )
 # A logarithm of the likelihood: by so much an error must be the less likely before a smaller one counts.
 CERTAIN = 10.0
+# The least likely error stays within so much of the likeliest: a velocity that was good for minutes becomes bad beside a structure.
+LEAD_MAX = 15.0
+
+
+class Average(NamedTuple):
+    """Of the observations of PERIOD_S."""
+
+    stamp_s: float
+    range_W: Array  # from the aircraft to the bundle as seen [m]
+    travelled_W: Array  # integral of the velocity [m]
+    std_m: float  # of a single observation, by the tracker
+    markers: frozenset[MarkerId]
 
 
 class SizeTest:
@@ -54,7 +72,7 @@ class SizeTest:
     velocity as reported and ȯ = b: the error of the velocity shifts the offset as a wrong s does and is estimated with it.
     Only motion faster than the error changes shows s, so s is not corrected in a hover. The way seen is the abscissa because it
     is known to centimetres: with the way reported in its place, every error of the velocity made the slope smaller, as a noisy
-    abscissa does, and a true print of 1 looked like one of 1.5.
+    abscissa does, and a true print looked half as large again.
     """
 
     def __init__(self, velocity: VelocityError) -> None:
@@ -63,55 +81,58 @@ class SizeTest:
         self._x[0] = 1.0
         self._P = self._variances(SIZE_STD**2)
         self._origin_W: Array | None = None
-        self._last_s: float | None = None
-        self._ranges: deque[tuple[float, Array]] = deque()  # averages of the last MOTION_S
+        self._last: Average | None = None
+        self._recent: deque[Average] = deque()  # of the last MOTION_S
         self._consistency = 1.0
-        self.log_likelihood = 0.0  # of all averages, less a constant
+        self.log_likelihood = 0.0  # less that of the likeliest error, see `SizeTests`
 
-    def add(self, stamp_s: float, range_W: Array, travelled_W: Array, after_interruption: bool) -> None:
-        """An average: from the aircraft to the bundle as seen, and the integral of the velocity [m]."""
-        if self._origin_W is None or self._last_s is None:
-            self._origin_W, self._last_s = range_W, stamp_s
-            self._x[1:4] = travelled_W
+    def add(self, average: Average, after_interruption: bool) -> None:
+        """An average later than the ones before."""
+        last, self._last = self._last, average
+        if self._origin_W is None or last is None:
+            self._origin_W = average.range_W
+            self._x[1:4] = average.travelled_W
             return
-        dt = stamp_s - self._last_s
-        if dt <= 0:
-            return
-        self._last_s = stamp_s
-        range_m = float(np.linalg.norm(range_W))
+        dt = average.stamp_s - last.stamp_s
+        range_m = float(np.linalg.norm(average.range_W))
         self._predict(dt, range_m)
-        moving = self._is_moving(stamp_s, range_W)
+        if average.markers != last.markers:
+            self._P[1:4, 1:4] += (OTHER_MARKERS_OF_RANGE * range_m) ** 2 * np.eye(3)
+        moving = self._is_moving(average)
         if dt > GAP_S or after_interruption:
             self._release_offset()
         H = np.zeros((3, 7))
-        H[:, 0] = self._origin_W - range_W
+        H[:, 0] = self._origin_W - average.range_W
         H[:, 1:4] = np.eye(3)
-        noise = NOISE_M**2 + (NOISE_OF_RANGE * range_m) ** 2
-        residual = travelled_W - H @ self._x
+        noise = NOISE_M**2 + (NOISE_OF_RANGE * range_m) ** 2 + average.std_m**2
+        residual = average.travelled_W - H @ self._x
         S = H @ self._P @ H.T + noise * np.eye(3)
         gain = np.linalg.solve(S, H @ self._P).T
         if not moving:
             gain[0] = 0.0
         nis = float(residual @ np.linalg.solve(S, residual))
-        if not nis <= GATE:  # another set of markers, or the flight controller corrected itself
-            self._count(GATE, S)
+        self.log_likelihood -= (min(nis, GATE) + float(np.linalg.slogdet(S)[1])) / 2
+        if not nis <= GATE:  # the flight controller corrected itself
             self._release_offset()
             return
-        self._count(nis, S)
         self._consistency += CONSISTENCY_SHARE * (nis / 3 - self._consistency)
         self._x = self._x + gain @ residual
         rest = np.eye(7) - gain @ H
         P = rest @ self._P @ rest.T + noise * gain @ gain.T
         self._P = (P + P.T) / 2
 
-    def _count(self, nis: float, S: Array) -> None:
-        self.log_likelihood -= (nis + log(np.linalg.det(S))) / 2
+    def learn_from(self, other: "SizeTest") -> None:
+        """Take the size that another error of the velocity gives: what this one made of the observations is refuted."""
+        self._x[0], self._P[0, 0] = other._x[0], max(self._P[0, 0], other._P[0, 0])
+        self._P[0, 1:] = self._P[1:, 0] = 0.0
 
-    def _is_moving(self, stamp_s: float, range_W: Array) -> bool:
-        while self._ranges and stamp_s - self._ranges[0][0] > MOTION_S:
-            self._ranges.popleft()
-        self._ranges.append((stamp_s, range_W))
-        return hypot(*(range_W - self._ranges[0][1]).tolist()) > MOTION_M
+    def _is_moving(self, average: Average) -> bool:
+        while self._recent and average.stamp_s - self._recent[0].stamp_s > MOTION_S:
+            self._recent.popleft()
+        self._recent.append(average)
+        first = self._recent[0]
+        seen_W, reported_W = average.range_W - first.range_W, average.travelled_W - first.travelled_W
+        return min(hypot(*seen_W.tolist()), hypot(*reported_W.tolist())) > MOTION_M
 
     def _predict(self, dt: float, range_m: float) -> None:
         F = np.eye(7)
@@ -132,13 +153,13 @@ class SizeTest:
         return np.diag([size_variance, *[1e6] * 3, *[self.velocity.std_m_s**2] * 3])
 
     def estimate(self) -> tuple[float, float]:
-        """(k − 1, its standard deviation) of k = 1/s, seen over true distance."""
-        s, s_std = max(float(self._x[0]), SHARE_MIN), sqrt(max(self._P[0, 0], 0.0) * max(1.0, self._consistency))
-        return 1.0 / s - 1.0, s_std / s**2
+        """(1 − s, its standard deviation): by how much the print is smaller than in the marker file."""
+        std = sqrt(max(self._P[0, 0], 0.0) * max(1.0, self._consistency))
+        return 1.0 - float(self._x[0]), hypot(std, SIZE_STD_MIN)
 
 
 class SizeTests:
-    """The estimate for the error that the velocity has.
+    """The estimate for the largest error of the velocity that the observations allow.
 
     wait_s: until an average counts; `interrupt` discards it before.
     """
@@ -146,22 +167,42 @@ class SizeTests:
     def __init__(self, wait_s: float) -> None:
         self._wait_s = wait_s
         self._tests = [SizeTest(error) for error in VELOCITY_ERRORS]
-        self._group: list[tuple[float, Array, Array]] = []
-        self._waiting: deque[tuple[float, Array, Array]] = deque()  # averages that `interrupt` may still discard
+        self._group: list[Average] = []
+        self._waiting: deque[Average] = deque()  # what `interrupt` may still discard
         self._interrupted = False
 
-    def add(self, stamp_s: float, range_W: Array, travelled_W: Array) -> None:
+    def add(
+        self,
+        stamp_s: float,
+        range_W: Array,
+        travelled_W: Array,
+        markers: frozenset[MarkerId] = frozenset(),
+        std_m: float = 0.0,
+    ) -> None:
         """An observation: from the aircraft to the bundle as seen, and the integral of the velocity [m]."""
-        if self._group and stamp_s - self._group[0][0] >= PERIOD_S:
-            stamps, ranges, distances = zip(*self._group, strict=True)
+        if not float(np.linalg.norm(range_W)) < FARTHEST_M or not isfinite(float(np.sum(travelled_W)) + std_m):
+            return
+        group = self._group
+        if group and not 0.0 <= stamp_s - group[-1].stamp_s <= GAP_S:
+            self.interrupt()
+        elif group and stamp_s - group[0].stamp_s >= PERIOD_S:
+            self._waiting.append(_average(group))
             self._group = []
-            self._waiting.append((float(np.mean(stamps)), np.mean(ranges, axis=0), np.mean(distances, axis=0)))
-        self._group.append((stamp_s, range_W, travelled_W))
-        while self._waiting and stamp_s - self._waiting[0][0] > self._wait_s:
-            average = self._waiting.popleft()
-            for test in self._tests:
-                test.add(*average, self._interrupted)
-            self._interrupted = False
+        self._group.append(Average(stamp_s, range_W, travelled_W, std_m, markers))
+        while self._waiting and stamp_s - self._waiting[0].stamp_s > self._wait_s:
+            self._count(self._waiting.popleft())
+
+    def _count(self, average: Average) -> None:
+        for test in self._tests:
+            test.add(average, self._interrupted)
+        self._interrupted = False
+        best = max(test.log_likelihood for test in self._tests)
+        for test in self._tests:
+            test.log_likelihood = max(test.log_likelihood - best, -LEAD_MAX)
+        counts = self._tests.index(self._largest_allowed())
+        for test in self._tests[counts + 1 :]:
+            if test.log_likelihood < -CERTAIN:
+                test.learn_from(self._tests[counts])
 
     def interrupt(self) -> None:
         """The velocity is wrong now, and was when the observations were made that still wait."""
@@ -170,15 +211,22 @@ class SizeTests:
         self._interrupted = True
 
     def estimate(self) -> tuple[float, float]:
-        """(k − 1, its standard deviation) of k, seen over true distance."""
-        return self._likely().estimate()
+        """(1 − s, its standard deviation): by how much the print is smaller than in the marker file."""
+        return self._largest_allowed().estimate()
 
     @property
     def velocity(self) -> VelocityError:
         """The error that counts."""
-        return self._likely().velocity
+        return self._largest_allowed().velocity
 
-    def _likely(self) -> SizeTest:
-        """Of the largest error that the observations allow."""
-        best = max(test.log_likelihood for test in self._tests)
-        return next(test for test in self._tests if test.log_likelihood > best - CERTAIN)
+    def _largest_allowed(self) -> SizeTest:
+        return next((test for test in self._tests if test.log_likelihood >= -CERTAIN), self._tests[0])
+
+
+def _average(group: list[Average]) -> Average:
+    """Of the observations of the markers that were seen most often: others stand elsewhere by the errors of their prints."""
+    markers = Counter(o.markers for o in group).most_common(1)[0][0]
+    stamps, ranges, travelled, stds, _ = zip(*(o for o in group if o.markers == markers), strict=True)
+    return Average(
+        float(np.mean(stamps)), np.mean(ranges, axis=0), np.mean(travelled, axis=0), float(np.mean(stds)), markers
+    )

@@ -637,7 +637,7 @@ class PlaceWitness:
             self._moving, self._speed_m_s = False, 0.0
         good = self.has_fix(seen.stamp_s) and not self._motion.taking_off
         if good and self._motion.corrected_m() < SIZE_CORRECTED_M:
-            self._size.add(seen.stamp_s, seen.range_W, seen.travelled_W)
+            self._size.add(seen.stamp_s, seen.range_W, seen.travelled_W, seen.markers, seen.std_m)
             self._gain.add(seen.stamp_s, seen.range_W, seen.travelled_W, seen.markers)
         else:
             self._size.interrupt()

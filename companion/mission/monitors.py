@@ -84,11 +84,10 @@ HIDDEN_AT_JUMP_S = (
     2.0  # PX4's velocity errs by up to 0.5 m/s some seconds after a jump, and nothing but the bundle shows it
 )
 SIZE_ERROR = 0.08  # more than twice the error of a good print, beyond the uncertainty of its measurement
-SIZE_SIGMAS, SIZE_SIGMAS_LARGE = (
-    3.5,
-    5.0,
-)  # of that uncertainty, for a print that is too small and one that is too large
+# Of that uncertainty: for a print that is too small, and for one that is too large, which keeps the aircraft away.
+SIZE_SIGMAS, SIZE_SIGMAS_LARGE = 4.0, 5.0
 SIZE_STD_MAX = 0.1
+SIZE_AFTER_S = 5.0  # a velocity that has just become bad makes a print look wrong for some seconds
 RANGE_GAIN = 1.4  # 1.23 at most in 17 healthy logs, 16 of them with unkind sensors; `bundle_size` finds smaller errors
 
 Value = Callable[[SafetySnapshot], float | None]
@@ -259,10 +258,10 @@ def _witness(number: Callable[[BundleWitness], float]) -> Value:
 
 
 def _size_error(w: BundleWitness) -> float:
-    """What remains of the error of the apparent size beyond its uncertainty, while that is small enough to judge by.
+    """What remains of the error of the print's size beyond its uncertainty, while that is small enough to judge by.
 
     Before the aircraft has moved much, the flight controller's velocity errs as much as it has moved: in PX4's SIH a true print
-    looked 74 % too small for a second. A print that is too large keeps the aircraft away, and needs more certainty.
+    looked far too small for a second. A print that is too large keeps the aircraft away, and needs more certainty.
     """
     if w.size_error_std > SIZE_STD_MAX:
         return math.nan
@@ -630,7 +629,7 @@ MONITORS: tuple[Monitor, ...] = (
         _witness(lambda w: w.gnss_offset_m / w.gnss_offset_max_m), lambda v, p: 1.0, hysteresis=0.1, after_s=0.5,
         escalation=(RETREAT, LAND, STOP_STREAMING), escalation_s=10.0, advice="be ready to take over", alone=False),
     Monitor("bundle_size", "bundle is not as large as its marker file says", "of its size", CRITICAL, NEAR,
-        _witness(_size_error), lambda v, p: SIZE_ERROR, hysteresis=0.02, after_s=0.5,
+        _witness(_size_error), lambda v, p: SIZE_ERROR, hysteresis=0.02, after_s=SIZE_AFTER_S,
         escalation=(RETREAT, LAND, STOP_STREAMING), escalation_s=10.0, advice="measure the printed markers", alone=False),
     # the aircraft has followed it, and the position control is too stiff by the same factor: PX4 flies
     Monitor("bundle_shrinks", "structure is nearer than the bundle looks", "times", CRITICAL, NEAR,

@@ -80,14 +80,14 @@ def test_before_a_bundle_is_near_the_satellites_may_walk_faster_than_in_an_open_
     eskf = Eskf(vehicle)
     start = eskf.start(0.0, (0.0, 0.0, 0.0), (0.0, 0.0, 0.0), (1.0, 0.0, 0.0, 0.0))
     known = Inputs(vehicle.latency.actuation_s, vehicle.estimator.history_s)
-    for i in range(200):  # a position that stands still beside a bundle
+    for i in range(300):  # a position that stands still beside a bundle
         known.gnss_walk.add(i * STEP_S, np.zeros(3))
-    known.gnss_walk.close(4.0)
+    known.gnss_walk.close(6.0)
     grown = []
     for inputs in (Inputs(vehicle.latency.actuation_s, vehicle.estimator.history_s), known):
         filter_state = start.copy()
-        filter_state.time_s = 4.0
-        eskf.set_noise(4.0, False, inputs)
+        filter_state.time_s = 6.0
+        eskf.set_noise(6.0, False, inputs)
         eskf.coast(filter_state, 1.0)
         grown.append((filter_state.covariance - start.covariance).diagonal()[ErrorIndex.GNSS_BIAS])
     walk2 = vehicle.estimator.process.gnss_bias_m_sqrt_s**2

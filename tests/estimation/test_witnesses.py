@@ -638,8 +638,8 @@ def test_a_print_of_four_fifths_is_found_by_the_way_flown():
         aircraft_W=approach, scale=1 / 0.8, seconds=40.0, velocity_error=lambda t: (0.05 * np.sin(t / 5), 0, 0)
     )
     last = judged.reports[-1]
-    assert last.size_error == pytest.approx(0.25, abs=0.08)
-    assert last.size_error > 4 * last.size_error_std, "with the row's margin the flight of `bundle_size` finds it"
+    assert last.size_error == pytest.approx(0.2, abs=0.06)
+    assert last.size_error_std < 0.06
 
 
 def test_the_size_is_not_measured_while_px4_takes_off():
