@@ -87,13 +87,13 @@ class SizeTest:
         self.log_likelihood = 0.0  # less that of the likeliest error, see `SizeTests`
 
     def add(self, average: Average, after_interruption: bool) -> None:
-        """An average later than the ones before."""
+        """An average; one that is older than the last, by a clock that was set back, comes after an interruption."""
         last, self._last = self._last, average
         if self._origin_W is None or last is None:
             self._origin_W = average.range_W
             self._x[1:4] = average.travelled_W
             return
-        dt = average.stamp_s - last.stamp_s
+        dt = max(average.stamp_s - last.stamp_s, 0.0)
         range_m = float(np.linalg.norm(average.range_W))
         self._predict(dt, range_m)
         if average.markers != last.markers:

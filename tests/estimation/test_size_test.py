@@ -151,6 +151,13 @@ def test_an_absurd_observation_is_left_out(absurd):
     assert np.array_equal(flown(rng, v, np.zeros_like(v), tests=tests), clean)
 
 
+def test_a_clock_that_is_set_back_is_an_interruption():
+    tests = SizeTests(WAIT_S)
+    before = flown(np.random.default_rng(1), approach(), np.zeros_like(approach()), tests=tests)[-1]
+    after = flown(np.random.default_rng(2), approach(), np.zeros_like(approach()), tests=tests)
+    assert abs(before[0]) < 0.05 and (np.abs(after[:, 0]) < 0.05).all() and (after[:, 1] <= before[1] + 0.01).all()
+
+
 @pytest.mark.parametrize("error", VELOCITY_ERRORS)
 def test_no_error_counts_that_is_smaller_than_the_velocity_has(error):
     """A larger one may count."""
