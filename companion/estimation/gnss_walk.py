@@ -19,8 +19,9 @@ from companion.estimation.schedule import Schedule
 
 LAG_S = 1.0  # between two values: the noise of a single position is below the walk of a second beside a structure
 MEAN_S = 10.0  # over which the squares are averaged
-KNOWN_S = 2.0  # of differences before their mean counts: after one of them, a walk of 0.3 m/√s was below 0.1 in a tenth of 300 trials. With 5 s scattered
-# observations of a bundle led the position by 0.66 m in place of 0.4 before they were refused
+# Of differences, before their mean counts. After one of them a walk of 0.3 m/√s was below 0.1 in a tenth of 300 trials; with 5 s
+# scattered observations of a bundle led the position by 0.66 m before they were refused, with 2 s by less than 0.4.
+KNOWN_S = 2.0
 SAMPLE_S = 0.1  # between two values that are kept
 PERIOD_S = 0.5  # between two changes of the result
 # Of the vehicle file's density, while nothing is measured. In eight flights of `bridge_hover` with unkind sensors (seeds 823, 825, 829,
