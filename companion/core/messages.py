@@ -339,9 +339,8 @@ class BundleWitness(msgspec.Struct):
     gnss_offset_m: float = float("nan")
     gnss_offset_max_m: float = float("nan")  # the largest change that errors of that sensor explain
     gnss_jump_m: float = 0.0  # of the receiver against the flight controller, while the bundle is out of sight
-    size_error: float = (
-        0.0  # share by which the print is smaller than its marker file says: above 0 the structure is nearer
-    )
+    # Share by which the print is smaller than its marker file says: above 0 the structure is nearer than it looks.
+    size_error: float = 0.0
     size_error_std: float = float("inf")
     # Change of the range over the way along it, in the sways of the last seconds: at least this; NaN: unknown.
     range_gain: float = float("nan")

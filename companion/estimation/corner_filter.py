@@ -51,8 +51,7 @@ FILTERS_MAX = 20  # bundles
 FREE_POSITION_M = 1.0  # std of the position before an image, about that of the image
 # It begins with the mean rotation of so many images in a row, each better than this. From far away the rotation of one image is
 # wrong by many degrees; corners that are linearised about such a rotation would show more of it than they do, and the pose of the
-# image alone, all of whose covariance may last, is the more honest one: docs/method.md has
-# what an earlier beginning costs.
+# image alone, all of whose covariance may last, is the more honest one: docs/method.md has what an earlier beginning costs.
 FIRST_IMAGES, FIRST_STD_RAD = 20, 0.02
 LOST_STD_RAD = 0.05  # of the rotation after a time out of sight, beyond which it begins again
 FIRST_ROTATION_RAD = 0.2  # std of that mean: the corners that are used from then on know it better

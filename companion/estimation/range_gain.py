@@ -8,7 +8,7 @@ Changes over `LAG_S` of the range and of the way along the line of sight, each l
 takes the slow errors, are compared by least squares. Noise of the way makes the result smaller, not larger. Along the line of
 sight an error of the attitude does not count. A step of the range by another set of markers is left out.
 
-A print that is known to be too small is found sooner by `companion.estimation.size_test`, in motion. In a hover that
+A print that is known to be too small is found sooner by `companion.estimation.print_size`, in motion. In a hover that
 test cannot correct k, and one that changes is no constant. The limits of this one: the aircraft must sway, by some millimetres in
 half a second. Where the air is still, the controller, whose gain grows with k, makes it sway from k = 2 on.
 """

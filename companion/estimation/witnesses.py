@@ -31,7 +31,7 @@ finds what is slower than the errors of the velocity, and a bundle that was move
 While the bundle is in sight a jump does no harm; out of sight it is reported.
 
 **Size.** Whether the range changes by the way flown, as it does for a print of the size in the marker file:
-`companion.estimation.size_test`. `companion.estimation.range_gain` finds a print that shrinks in a hover, which that test takes for
+`companion.estimation.print_size`. `companion.estimation.range_gain` finds a print that shrinks in a hover, which that test takes for
 an error of the velocity.
 
 **Setting off.** Within a second the inertial measurements need no help: `companion.estimation.inertial_witness`.
@@ -54,8 +54,8 @@ from companion.estimation.given_up import ESTABLISHED_COUNT, ESTABLISHED_S, FRAM
 from companion.estimation.height_witness import HeightWitness
 from companion.estimation.inertial_witness import InertialMotion, SettingOff
 from companion.estimation.observations import MarkerId
+from companion.estimation.print_size import SizeTests
 from companion.estimation.range_gain import RangeGain
-from companion.estimation.size_test import SizeTests
 
 # Largest lasting error of the flight controller's velocity, half as much again as PX4 has at worst (3 to 20 cm/s) with
 # good GNSS.

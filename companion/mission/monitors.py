@@ -257,7 +257,7 @@ def _witness(number: Callable[[BundleWitness], float]) -> Value:
     return value
 
 
-def _size_error(w: BundleWitness) -> float:
+def size_error(w: BundleWitness) -> float:
     """What remains of the error of the print's size beyond its uncertainty, while that is small enough to judge by.
 
     Before the aircraft has moved much, the flight controller's velocity errs as much as it has moved: in PX4's SIH a true print
@@ -629,7 +629,7 @@ MONITORS: tuple[Monitor, ...] = (
         _witness(lambda w: w.gnss_offset_m / w.gnss_offset_max_m), lambda v, p: 1.0, hysteresis=0.1, after_s=0.5,
         escalation=(RETREAT, LAND, STOP_STREAMING), escalation_s=10.0, advice="be ready to take over", alone=False),
     Monitor("bundle_size", "bundle is not as large as its marker file says", "of its size", CRITICAL, NEAR,
-        _witness(_size_error), lambda v, p: SIZE_ERROR, hysteresis=0.02, after_s=SIZE_AFTER_S,
+        _witness(size_error), lambda v, p: SIZE_ERROR, hysteresis=0.02, after_s=SIZE_AFTER_S,
         escalation=(RETREAT, LAND, STOP_STREAMING), escalation_s=10.0, advice="measure the printed markers", alone=False),
     # the aircraft has followed it, and the position control is too stiff by the same factor: PX4 flies
     Monitor("bundle_shrinks", "structure is nearer than the bundle looks", "times", CRITICAL, NEAR,

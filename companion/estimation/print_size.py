@@ -25,9 +25,8 @@ SIZE_STD = 0.5  # of s before any motion
 SIZE_STD_MIN = 0.02
 NOISE_M, NOISE_OF_RANGE = 0.01, 0.003  # of an average: corners and attitude, beside what the tracker says
 WALK_RAD_SQRT_S = 0.003  # slow changes of the attitude error, times the range
-OTHER_MARKERS_OF_RANGE = (
-    0.035  # step when others of a bundle's markers come into view: of prints 3 % too large and too small
-)
+# Of the range, standard deviation of its step when others of a bundle's markers come into view: prints 3 % too large and too small.
+OTHER_MARKERS_STD = 0.035
 # Motion that shows the size: so far within such a time, as the bundle is seen and as the velocity says. In a hover noise of the range
 # would look like a way that was not flown.
 MOTION_M, MOTION_S = 0.25, 2.5
@@ -97,7 +96,7 @@ class SizeTest:
         range_m = float(np.linalg.norm(average.range_W))
         self._predict(dt, range_m)
         if average.markers != last.markers:
-            self._P[1:4, 1:4] += (OTHER_MARKERS_OF_RANGE * range_m) ** 2 * np.eye(3)
+            self._P[1:4, 1:4] += (OTHER_MARKERS_STD * range_m) ** 2 * np.eye(3)
         moving = self._is_moving(average)
         if dt > GAP_S or after_interruption:
             self._release_offset()
@@ -176,10 +175,10 @@ class SizeTests:
         stamp_s: float,
         range_W: Array,
         travelled_W: Array,
-        markers: frozenset[MarkerId] = frozenset(),
-        std_m: float = 0.0,
+        markers: frozenset[MarkerId],
+        std_m: float,
     ) -> None:
-        """An observation: from the aircraft to the bundle as seen, and the integral of the velocity [m]."""
+        """An observation: from the aircraft to the bundle as seen, the integral of the velocity [m], and its std by the tracker."""
         if not float(np.linalg.norm(range_W)) < FARTHEST_M or not isfinite(float(np.sum(travelled_W)) + std_m):
             return
         group = self._group

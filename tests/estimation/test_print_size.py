@@ -5,8 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from companion.estimation.size_test import PERIOD_S, VELOCITY_ERRORS, SizeTests
-from companion.mission.monitors import SIZE_AFTER_S, SIZE_ERROR, SIZE_SIGMAS, SIZE_SIGMAS_LARGE, SIZE_STD_MAX
+from companion.core.messages import BundleWitness
+from companion.estimation.print_size import PERIOD_S, VELOCITY_ERRORS, SizeTests
+from companion.mission.monitors import SIZE_AFTER_S, SIZE_ERROR, size_error
 
 STEP_S, WAIT_S = 0.033, 3.0
 START_M, END_M, SPEED_M_S, HOVER_S = 12.0, 3.0, 0.7, 5.0
@@ -48,10 +49,9 @@ def estimates(seed, std_m_s, time_s, scale=1.0, seconds=60.0, **kwargs):
 
 def alarms(found):
     """Whether the row `bundle_size` speaks, at each observation."""
-    size, std = found.T
-    beyond = np.maximum(size - SIZE_SIGMAS * std, -size - SIZE_SIGMAS_LARGE * std)
     count, spoke = 0, []
-    for over in (std <= SIZE_STD_MAX) & (beyond > SIZE_ERROR):
+    for size, std in found:
+        over = size_error(BundleWitness(size_error=size, size_error_std=std)) > SIZE_ERROR
         count = count + 1 if over else 0
         spoke.append(count * STEP_S > SIZE_AFTER_S)
     return np.array(spoke)
