@@ -213,7 +213,7 @@ class Scenario(Section, frozen=True, kw_only=True):
     command_delay_s: Annotated[
         float, number(0, 0.2, "s from an attitude and thrust setpoint, of any sender, to the autopilot's loops")
     ] = 0.0
-    gnss_gates_apart: bool = False  # EKF2 rejects position and velocity of a fix each by itself
+    gnss_gates_apart: bool = False  # EKF2 rejects place, height and velocity of a fix each by itself
     start: Start
     fcu_clock: FcuClock
     fcu_parameters: dict[str, int | float]  # set on the flight controller by the crew; PX4's names

@@ -5,8 +5,10 @@ world axis. GNSS fixes correct them at the time of their validity, with the stea
 that has EKF2's noise parameters. Height between and without fixes comes from the barometer, whose bias is estimated
 while GNSS is available. A fix outside its gate is rejected, and as in EKF2 the state is reset to the first fix that is
 rejected when no velocity was fused for `RESET_AFTER_S`: where fixes go on to come, 2 s after the position became invalid
-(EKF2_NOAID_TOUT is 5 s). With ``gates_apart`` position and velocity of a fix are rejected each by itself, as EKF2 does: a jump
-of the position then leaves the velocity, which keeps the estimate valid, and the reset waits for `POSITION_RESET_AFTER_S`.
+(EKF2_NOAID_TOUT is 5 s). With ``gates_apart`` horizontal position, height and velocity of a fix are rejected each by itself, as
+EKF2 does: a jump of the position then leaves the velocity, which keeps the estimate valid, and the reset waits for
+`POSITION_RESET_AFTER_S`. The height alone is reset to the receiver's after `HEIGHT_RESET_AFTER_S`, and the barometer's bias with it
+(EKF2_HGT_REF 1).
 
 With EKF2_GPS_CTRL 0 nothing of the receiver is used: the height is the barometer's, over the place of the start, and the
 horizontal position is not valid. Its numbers are sent all the same (LOCAL_POSITION_NED of PX4 1.17 has no flag): at rest
@@ -30,6 +32,9 @@ FIX_MIN_S, FIX_MAX_S = 0.004, 0.5  # periods that a source may have; longer ones
 OTHER_SOURCE = 3.0  # factor in the period of fixes that makes another source (motion capture) with its own gains
 RESET_AFTER_S = 7.0  # since a velocity was fused: the next rejected fix resets the state (EKF2: 7 s)
 POSITION_RESET_AFTER_S = 14.0  # the same since a position was fused (EKF2: twice as long)
+HEIGHT_RESET_AFTER_S = (
+    5.0  # since a height was fused, with gates_apart (EKF2: GNSS height stops, and starts with a reset)
+)
 VERTICAL_NOISE = 1.5  # GNSS height over horizontal position noise, as EKF2 assumes
 BARO_PERIOD_S = 0.02
 BARO_BIAS_TIME_S = 20.0  # time constant with which the barometer's bias follows the GNSS height
@@ -84,6 +89,7 @@ class Observer:
         self._baro_bias: float | None = None
         self._baro_last_s = -math.inf
         self._position_fused_s = self._velocity_fused_s = -math.inf  # newest fix whose position, whose velocity passed
+        self._height_fused_s = -math.inf
         self._arrived_s = self._good_since_s = -math.inf  # newest fix, fused or not; first one after the last gap
         self.initialised = False
         self.position_valid = False
@@ -92,7 +98,9 @@ class Observer:
         self.refuses_gnss = False  # a fault: fixes come, and its checks do not pass
         self.resets = 0
         self.gates_apart = False
-        self.ratio_p = self.ratio_v = 0.0  # innovation over gate: the test ratio of ESTIMATOR_STATUS
+        self.ratio_p = self.ratio_height = self.ratio_v = (
+            0.0  # innovation over gate: the test ratio of ESTIMATOR_STATUS
+        )
 
     def update_parameters(self) -> None:
         """Read EKF2's noise parameters again."""
@@ -174,39 +182,52 @@ class Observer:
             self._good_since_s = now_s
         self._arrived_s = now_s
         if not self.initialised:
-            self._reset(fix)
+            self._reset(now_s, fix)
             self.initialised = True
-            self._accept(now_s)
             return
         past = self._state_at(fix.stamp_s, now_s)
         gains = self.gains
         dp = [fix.p_W[i] - past[1 + i] - self._shift_p[i] for i in range(3)]
         dv = [fix.v_W[i] - past[4 + i] - self._shift_v[i] for i in range(3)]
-        self.ratio_p = max(abs(dp[i]) / (self._gate_p * gains[i].innovation_p) for i in range(3))
+        x, y, z = (abs(dp[i]) / (self._gate_p * gains[i].innovation_p) for i in range(3))
+        self.ratio_p, self.ratio_height = (max(x, y), z) if self.gates_apart else 2 * (max(x, y, z),)
         self.ratio_v = max(abs(dv[i]) / (self._gate_v * gains[i].innovation_v) for i in range(3))
         fuse_p, fuse_v = self.ratio_p <= 1.0, self.ratio_v <= 1.0
-        if not self.gates_apart:
+        if self.gates_apart:
+            dp[2] = self._height_error(now_s, dp[2], z <= 1.0)
+        else:
             fuse_p = fuse_v = fuse_p and fuse_v
         if not (fuse_p and fuse_v):
             no_position_s, no_velocity_s = now_s - self._position_fused_s, now_s - self._velocity_fused_s
             if no_velocity_s > RESET_AFTER_S or no_position_s > POSITION_RESET_AFTER_S:
-                self._reset(fix)
-                self._accept(now_s)
+                self._reset(now_s, fix)
                 return
             if not fuse_p:
-                dp = [0.0, 0.0, 0.0]
+                dp = [0.0, 0.0, dp[2] if self.gates_apart else 0.0]
             if not fuse_v:
                 dv = [0.0, 0.0, 0.0]
         for i in range(3):
             k = gains[i]
             self._shift(i, k.pp * dp[i] + k.pv * dv[i], k.vp * dp[i] + k.vv * dv[i])
             self.bias[i] += k.bp * dp[i] + k.bv * dv[i]
-        if fuse_p and fuse_v:
-            self._accept(now_s)
-        elif fuse_p:
+        if fuse_p:
             self._position_fused_s = now_s
-        elif fuse_v:
+        if fuse_v:
             self._velocity_fused_s = now_s
+
+    def _height_error(self, now_s: float, error_m: float, passed: bool) -> float:
+        """The height error of a fix [m] that corrects the state: 0 where it is rejected, or where the height is reset to it."""
+        if not passed and now_s - self._height_fused_s > HEIGHT_RESET_AFTER_S:
+            self.p[2] += error_m
+            self._shift_p[2] += error_m
+            if self._baro_bias is not None:
+                self._baro_bias -= error_m
+            self.resets += 1
+            error_m, passed = 0.0, True
+        if passed:
+            self._height_fused_s = now_s
+            return error_m
+        return 0.0
 
     def correct_baro(self, now_s: float, height_m: float) -> None:
         """Correct the height with a barometer reading over the world's zero height."""
@@ -239,9 +260,6 @@ class Observer:
         if not self.uses_gnss:
             self.p[:2], self.v[:2] = [0.0, 0.0], [0.0, 0.0]
 
-    def _accept(self, now_s: float) -> None:
-        self._position_fused_s = self._velocity_fused_s = now_s
-
     def _state_at(self, stamp_s: float, now_s: float) -> tuple[float, ...]:
         past = self._past
         if not past:
@@ -255,10 +273,14 @@ class Observer:
         self._shift_p[axis] += dp
         self._shift_v[axis] += dv
 
-    def _reset(self, fix: GnssFix) -> None:
-        """Set the state to a fix (PX4 counts this in ODOMETRY.reset_counter)."""
-        self.p, self.v, self.bias = list(fix.p_W), list(fix.v_W), [0.0, 0.0, 0.0]
+    def _reset(self, now_s: float, fix: GnssFix) -> None:
+        """Set the state to a fix (PX4 counts this in ODOMETRY.reset_counter); with gates_apart the height has its own resets."""
+        apart = self.gates_apart and self.initialised
+        x, y, z = fix.p_W
+        self.p, self.v, self.bias = [x, y, self.p[2] if apart else z], list(fix.v_W), [0.0, 0.0, 0.0]
         self._shift_p, self._shift_v = [0.0] * 3, [0.0] * 3
         self._past.clear()
-        self._baro_bias = None
+        self._position_fused_s = self._velocity_fused_s = now_s
+        if not apart:
+            self._baro_bias, self._height_fused_s = None, now_s
         self.resets += self.initialised

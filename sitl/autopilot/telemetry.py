@@ -431,7 +431,7 @@ class Telemetry:
         o = stack.observer
         flags = 1 | (2 | 8 | 16 | 256 | 512 if o.position_valid else 128) | (4 | 32 if o.height_valid else 0)
         self._writer.send(
-            "ESTIMATOR_STATUS", stack.boot_us(), o.ratio_v, o.ratio_p, o.ratio_p, 0.05, 0.0, 0.0,
+            "ESTIMATOR_STATUS", stack.boot_us(), o.ratio_v, o.ratio_p, o.ratio_height, 0.05, 0.0, 0.0,
             o.position_std_m(stack.now_s), o.gains[2].position_std, flags,
         )  # fmt: skip
         return True

@@ -82,17 +82,19 @@ def test_outlier_is_rejected_and_a_lasting_jump_resets():
     assert observer.p[0] == pytest.approx(50.0, abs=0.5) and observer.resets == 1
 
 
-def jump(observer, seconds: float) -> list[tuple[float, bool]]:
-    """A still aircraft whose GNSS position is 5 m off, with a true velocity; x and validity at each fix."""
+def jump(observer, seconds: float, fix_p_W=(5.0, 0.0, 0.0), axis: int = 0) -> list[tuple[float, bool]]:
+    """A still aircraft whose GNSS position is off, with a true velocity; one axis of the position and validity at each fix."""
     drive(observer, 10.0, amplitude=0.0)
     seen = []
     for i in range(round(seconds / STEP_S)):
         t = 10.0 + i * STEP_S
         observer.predict(t, (0.0, 0.0, 9.80665), LEVEL)
         if i % 25 == 0:
-            observer.correct_gnss(t, GnssFix(t, (5.0, 0.0, 0.0), (0.0, 0.0, 0.0), True))
+            observer.correct_gnss(t, GnssFix(t, fix_p_W, (0.0, 0.0, 0.0), True))
             observer.check(t)
-            seen.append((observer.p[0], observer.position_valid))
+            seen.append((observer.p[axis], observer.position_valid))
+        if i % 5 == 0:
+            observer.correct_baro(t, 0.0)
     return seen
 
 
@@ -103,6 +105,26 @@ def test_with_gates_apart_a_jump_leaves_the_velocity_and_the_position_is_reset_l
     before, after = seen[: round(13.5 * 10)], seen[round(14.5 * 10) :]
     assert all(valid for _, valid in seen) and max(abs(x) for x, _ in before) < 0.2
     assert min(x for x, _ in after) == pytest.approx(5.0, abs=0.2) and observer.resets == 1
+
+
+def test_with_gates_apart_a_height_that_jumps_leaves_the_place_and_is_taken_after_five_seconds():
+    observer = new()
+    observer.gates_apart = True
+    seen = jump(observer, 12.0, (1.0, 0.0, 6.0), axis=2)
+    moved = next(i for i, (z, _) in enumerate(seen) if z > 1.0)
+    assert moved == pytest.approx(50, abs=2) and seen[moved][0] == pytest.approx(6.0, abs=0.1)
+    assert all(z == pytest.approx(6.0, abs=0.3) for z, _ in seen[moved:])  # the barometer does not draw it back
+    assert all(valid for _, valid in seen) and observer.resets == 1
+    assert observer.p[0] == pytest.approx(1.0, abs=0.2)  # fused all the time
+
+
+def test_with_gates_apart_the_height_stays_when_the_place_is_reset():
+    observer = new()
+    observer.gates_apart = True
+    seen = jump(observer, 18.0, (5.0, 0.0, 1.0), axis=2)
+    assert observer.resets == 1 and observer.p[0] == pytest.approx(5.0, abs=0.2)
+    before, after = (seen[i][0] for i in (135, 145))  # the reset comes between the two
+    assert after == pytest.approx(before, abs=0.1)
 
 
 def test_with_joint_gates_the_same_jump_is_followed_two_seconds_after_the_position_was_lost():
