@@ -19,7 +19,7 @@ from companion.core.vehicle import Vehicle
 from companion.estimation.adaptation import new_window
 from companion.estimation.filter_state import BUNDLE_SENSORS, ESTABLISHED, FilterState
 from companion.estimation.gating import Gate
-from companion.estimation.gnss_walk import UNMEASURED_FACTOR
+from companion.estimation.gnss_walk import UNMEASURED_FACTOR, WALKED_MAX_M
 from companion.estimation.imu import SHORTEST_S
 from companion.estimation.imu_noise import Densities
 from companion.estimation.innovation_monitor import MOVED_AGREEMENT, BiasTest, ContradictionTest, RejectionRun
@@ -178,7 +178,9 @@ class Eskf:
         self.accel_2 = np.zeros(3)  # variance per hertz of the specific force, each axis
         self._measured: Densities | None = None
         self._streams: dict[Densities, tuple[Array, Array]] = {}
-        self._noise_of: tuple[float, float | None, bool] | None = None  # what the noise was last set for
+        self._noise_of: tuple[float, float | None, bool, tuple[bool, ...]] | None = (
+            None  # what the noise was last set for
+        )
         # What a replay shares with this filter, see `companion.estimation.replay`.
         self.imu_rates, self.imu_noise = self._imu.inputs[2:]
         self.force_parameters, self.gain = self._updates[Sensor.SPECIFIC_FORCE].inputs[2], self._correct.inputs[1]
@@ -222,7 +224,7 @@ class Eskf:
     def advance(self, filter_state: FilterState, time_s: float, inputs: Inputs) -> None:
         """Predict the filter state to time_s (not before its own time)."""
         now_s, imu = filter_state.time_s, inputs.imu
-        self.set_noise(now_s, self._out_of_sight(filter_state), inputs)
+        self.set_noise(now_s, self._out_of_sight(filter_state), filter_state.covariance, inputs)
         while time_s - now_s > SHORTEST_S:
             samples, now_s = imu.cover(now_s, time_s)
             for at in range(0, len(samples), SAMPLES_MAX):
@@ -236,16 +238,19 @@ class Eskf:
             now_s = max(until_s, now_s + SHORTEST_S)
         filter_state.time_s = max(filter_state.time_s, time_s)
 
-    def set_noise(self, now_s: float, out_of_sight: bool, inputs: Inputs) -> None:
-        """Take the process noise that applies from now_s on."""
+    def set_noise(self, now_s: float, out_of_sight: bool, covariance: Array, inputs: Inputs) -> None:
+        """Take the process noise that applies from now_s on; covariance: of the filter state."""
         mount, walk = inputs.mount_noise.at(now_s), inputs.gnss_walk.at(now_s)
-        if (mount, walk, out_of_sight) != self._noise_of:
-            self._noise_of = mount, walk, out_of_sight
+        walked = tuple((covariance.diagonal()[ErrorIndex.GNSS_BIAS] > WALKED_MAX_M**2).tolist())
+        if (mount, walk, out_of_sight, walked) != self._noise_of:
+            self._noise_of = mount, walk, out_of_sight, walked
             for by, noise in self._noise_inputs.items():
                 noise[ErrorIndex.MOUNT] = self._mount * mount
                 noise[ErrorIndex.GNSS_BIAS] = self._walk[by][out_of_sight]
                 level = UNMEASURED_FACTOR**2 * self._walk[by][False][:2] if walk is None else walk
                 noise[GNSS_LEVEL] = np.maximum(noise[GNSS_LEVEL], level)
+                if not out_of_sight:
+                    noise[ErrorIndex.GNSS_BIAS][list(walked)] = 0.0
         self.follow_stream(inputs.imu_noise.at(now_s))
 
     @staticmethod

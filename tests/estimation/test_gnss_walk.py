@@ -87,9 +87,19 @@ def test_before_a_bundle_is_near_the_satellites_may_walk_faster_than_in_an_open_
     for inputs in (Inputs(vehicle.latency.actuation_s, vehicle.estimator.history_s), known):
         filter_state = start.copy()
         filter_state.time_s = 6.0
-        eskf.set_noise(6.0, False, inputs)
+        eskf.set_noise(6.0, False, filter_state.covariance, inputs)
         eskf.coast(filter_state, 1.0)
         grown.append((filter_state.covariance - start.covariance).diagonal()[ErrorIndex.GNSS_BIAS])
     walk2 = vehicle.estimator.process.gnss_bias_m_sqrt_s**2
     assert grown[0] == pytest.approx(walk2 * np.array([UNMEASURED_FACTOR**2, UNMEASURED_FACTOR**2, 1.0]))
     assert grown[1] == pytest.approx(3 * [walk2])
+
+
+@pytest.mark.parametrize("armed", [False, True])
+def test_a_state_without_a_bundle_stays_valid_while_the_aircraft_waits(vehicle, armed):
+    """A random walk without a bound made it invalid after 2.5 minutes (3 m)."""
+    flight, node = HoverSimulation(vehicle, seed=5, imu=True), EstimatorNode(vehicle)
+    flight.marker_seen, flight.offboard = False, armed
+    stds_m = [flight.run(node, 20.0).position_std_m for _ in range(12)]
+    assert stds_m[3] > 1.9, "it grows at first"
+    assert stds_m[-1] < 2.3 and stds_m[-1] - stds_m[-4] < 0.05
