@@ -178,9 +178,8 @@ class Eskf:
         self.accel_2 = np.zeros(3)  # variance per hertz of the specific force, each axis
         self._measured: Densities | None = None
         self._streams: dict[Densities, tuple[Array, Array]] = {}
-        self._noise_of: tuple[float, float | None, bool, tuple[bool, ...]] | None = (
-            None  # what the noise was last set for
-        )
+        # What the noise was last set for.
+        self._noise_of: tuple[float, float | None, bool, tuple[bool, ...]] | None = None
         # What a replay shares with this filter, see `companion.estimation.replay`.
         self.imu_rates, self.imu_noise = self._imu.inputs[2:]
         self.force_parameters, self.gain = self._updates[Sensor.SPECIFIC_FORCE].inputs[2], self._correct.inputs[1]

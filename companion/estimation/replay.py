@@ -170,9 +170,8 @@ class Replay:
         numbers, row, count = places[0] - _RECORD_SIZE, places[-1], len(entries)
         time_s = start.time_s
         out_of_sight = OUT_OF_SIGHT_S[0] < time_s - sight_s < OUT_OF_SIGHT_S[1]
-        covariance = start.row[numbers - before.covariance.size : numbers].reshape(
-            before.covariance.shape
-        )  # the last numbers
+        shape = before.covariance.shape
+        covariance = start.row[numbers - shape[0] ** 2 : numbers].reshape(shape)  # the last numbers
         self._eskf.set_noise(time_s, out_of_sight, covariance, inputs)
         rows, packed, runs = np.empty((count, row)), b"".join(entries), before.rejection_runs
         self._entries[: len(packed)] = packed

@@ -32,9 +32,7 @@ FIX_MIN_S, FIX_MAX_S = 0.004, 0.5  # periods that a source may have; longer ones
 OTHER_SOURCE = 3.0  # factor in the period of fixes that makes another source (motion capture) with its own gains
 RESET_AFTER_S = 7.0  # since a velocity was fused: the next rejected fix resets the state (EKF2: 7 s)
 POSITION_RESET_AFTER_S = 14.0  # the same since a position was fused (EKF2: twice as long)
-HEIGHT_RESET_AFTER_S = (
-    5.0  # since a height was fused, with gates_apart (EKF2: GNSS height stops, and starts with a reset)
-)
+HEIGHT_RESET_AFTER_S = 5.0  # since a height was fused, with gates_apart (EKF2: GNSS height starts again with a reset)
 VERTICAL_NOISE = 1.5  # GNSS height over horizontal position noise, as EKF2 assumes
 BARO_PERIOD_S = 0.02
 BARO_BIAS_TIME_S = 20.0  # time constant with which the barometer's bias follows the GNSS height
@@ -98,9 +96,8 @@ class Observer:
         self.refuses_gnss = False  # a fault: fixes come, and its checks do not pass
         self.resets = 0
         self.gates_apart = False
-        self.ratio_p = self.ratio_height = self.ratio_v = (
-            0.0  # innovation over gate: the test ratio of ESTIMATOR_STATUS
-        )
+        # Innovations over their gates: the test ratios of ESTIMATOR_STATUS.
+        self.ratio_p = self.ratio_height = self.ratio_v = 0.0
 
     def update_parameters(self) -> None:
         """Read EKF2's noise parameters again."""

@@ -95,11 +95,11 @@ def test_before_a_bundle_is_near_the_satellites_may_walk_faster_than_in_an_open_
     assert grown[1] == pytest.approx(3 * [walk2])
 
 
-@pytest.mark.parametrize("armed", [False, True])
-def test_a_state_without_a_bundle_stays_valid_while_the_aircraft_waits(vehicle, armed):
+@pytest.mark.parametrize("offboard", [False, True])
+def test_a_state_without_a_bundle_stays_valid_while_the_aircraft_waits(vehicle, offboard):
     """A random walk without a bound made it invalid after 2.5 minutes (3 m)."""
     flight, node = HoverSimulation(vehicle, seed=5, imu=True), EstimatorNode(vehicle)
-    flight.marker_seen, flight.offboard = False, armed
+    flight.marker_seen, flight.offboard = False, offboard
     stds_m = [flight.run(node, 20.0).position_std_m for _ in range(12)]
     assert stds_m[3] > 1.9, "it grows at first"
     assert stds_m[-1] < 2.3 and stds_m[-1] - stds_m[-4] < 0.05
