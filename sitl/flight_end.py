@@ -18,6 +18,7 @@ from companion.mission.plan import Limits, outside_m
 LIMITS_SPARE_M = 2.0  # beyond a limit of the mission: the raw guard's least margin
 TOUCHDOWN_MAX_M_S = 1.5  # PX4 lands with 0.7 m/s (MPC_LAND_SPEED)
 TILT_MAX_RAD = math.radians(70)
+TIPPED_RAD = math.radians(30)  # on the ground at the end: steeper than any place to land
 FLYING_M = 0.3  # above the take-off point: higher than this is flight
 CLEARANCE_M = 0.4  # rotor tips of the F550 from its centre
 UPRIGHT = 0.7  # largest vertical part of the normal of a face
@@ -67,7 +68,7 @@ def judge(
         if not flying:
             touchdown_m_s = max(touchdown_m_s, -m.v_W[2] if was_flying else 0.0)
             continue
-        if rotation_matrix(m.q_WB)[2, 2] < math.cos(TILT_MAX_RAD):
+        if _tilt_rad(m) > TILT_MAX_RAD:
             return FlightEnd.FAILED, f"tilted beyond {math.degrees(TILT_MAX_RAD):.0f}°"
         if (beyond := beyond_limits_m(place, limits)) > LIMITS_SPARE_M:
             return FlightEnd.FAILED, f"{beyond:.1f} m beyond a limit of the mission"
@@ -77,9 +78,15 @@ def judge(
         return FlightEnd.FAILED, contact_text(hit)
     if touchdown_m_s > TOUCHDOWN_MAX_M_S:
         return FlightEnd.FAILED, f"met the ground with {touchdown_m_s:.1f} m/s"
+    if last is not None and not flying and (tilt := _tilt_rad(last)) > TIPPED_RAD:
+        return FlightEnd.FAILED, f"tipped over on the ground ({math.degrees(tilt):.0f}°)"
     if status is None or last is None or not status.finished:
         return FlightEnd.FAILED, "the time of the scenario ran out"
     return (FlightEnd.COMPLETED if status.success else FlightEnd.EARLY), ""
+
+
+def _tilt_rad(m: Truth) -> float:
+    return math.acos(min(max(rotation_matrix(m.q_WB)[2, 2], -1.0), 1.0))
 
 
 def contact_text(contact: Contact) -> str:

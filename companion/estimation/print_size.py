@@ -18,9 +18,10 @@ from companion.estimation.observations import MarkerId
 
 # Observations of this time are averaged: noise of the way seen would make the slope smaller, by two thirds in averages of 0.1 s.
 PERIOD_S = 1.0
-GAP_S = 2.5  # after a longer one the offset is unknown again
+GAP_S = 2.5  # a longer one is an interruption
 FARTHEST_M = 200.0  # what is seen farther away is no bundle
 SIZE_STD = 0.5  # of s before any motion
+OFFSET_STD_M = 1e3
 # Of s, however long the way: an error of the velocity that grows with it (heading, scale) is a wrong size for ever.
 SIZE_STD_MIN = 0.02
 NOISE_M, NOISE_OF_RANGE = 0.01, 0.003  # of an average: corners and attitude, beside what the tracker says
@@ -30,6 +31,9 @@ OTHER_MARKERS_STD = 0.035
 # Motion that shows the size: so far within such a time, as the bundle is seen and as the velocity says. In a hover noise of the range
 # would look like a way that was not flown.
 MOTION_M, MOTION_S = 0.25, 2.5
+# Variance of an average's noise over the variance of the observations about their trend, for a sway that lasts for a third of a
+# second; and the share of the newest average in the mean.
+SWAY_OF_SCATTER, SWAY_SHARE = 2.0, 0.1
 GATE = 20.0  # chi-square of three numbers, 0.9998
 CONSISTENCY_SHARE = 0.15  # of the newest innovation in their mean
 
@@ -62,6 +66,7 @@ class Average(NamedTuple):
     travelled_W: Array  # integral of the velocity [m]
     std_m: float  # of a single observation, by the tracker
     markers: frozenset[MarkerId]
+    scatter_W: Array  # variances [m²] of the way seen beside the way reported, less its trend
 
 
 class SizeTest:
@@ -72,40 +77,44 @@ class SizeTest:
     Only motion faster than the error changes shows s, so s is not corrected in a hover. The way seen is the abscissa because it
     is known to centimetres: with the way reported in its place, every error of the velocity made the slope smaller, as a noisy
     abscissa does, and a true print looked half as large again.
+
+    Noise of the abscissa too makes the slope smaller: a print looks too small while the camera sways and the aircraft moves
+    little. By how much, `_attenuation` follows, and the standard deviation contains it.
     """
 
     def __init__(self, velocity: VelocityError) -> None:
         self.velocity = velocity
         self._x = np.zeros(7)
         self._x[0] = 1.0
-        self._P = self._variances(SIZE_STD**2)
+        self._P = np.diag([SIZE_STD**2, *[OFFSET_STD_M**2] * 3, *[velocity.std_m_s**2] * 3])
         self._origin_W: Array | None = None
         self._last: Average | None = None
         self._recent: deque[Average] = deque()  # of the last MOTION_S
         self._consistency = 1.0
+        self._attenuation = 0.0  # of s, a share
         self.log_likelihood = 0.0  # less that of the likeliest error, see `SizeTests`
 
-    def add(self, average: Average, after_interruption: bool) -> None:
-        """An average; one that is older than the last, by a clock that was set back, comes after an interruption."""
+    def add(self, average: Average, sway_W: Array, after_interruption: bool) -> None:
+        """An average and the variances of its noise by the sway of the camera [m²]."""
         last, self._last = self._last, average
         if self._origin_W is None or last is None:
             self._origin_W = average.range_W
             self._x[1:4] = average.travelled_W
             return
-        dt = max(average.stamp_s - last.stamp_s, 0.0)
+        dt = max(average.stamp_s - last.stamp_s, 0.0)  # negative: a clock that was set back, after an interruption
         range_m = float(np.linalg.norm(average.range_W))
         self._predict(dt, range_m)
         if average.markers != last.markers:
             self._P[1:4, 1:4] += (OTHER_MARKERS_STD * range_m) ** 2 * np.eye(3)
         moving = self._is_moving(average)
-        if dt > GAP_S or after_interruption:
+        if after_interruption:
             self._release_offset()
         H = np.zeros((3, 7))
         H[:, 0] = self._origin_W - average.range_W
         H[:, 1:4] = np.eye(3)
-        noise = NOISE_M**2 + (NOISE_OF_RANGE * range_m) ** 2 + average.std_m**2
+        R = np.diag(NOISE_M**2 + (NOISE_OF_RANGE * range_m) ** 2 + np.maximum(average.std_m**2, sway_W))
         residual = average.travelled_W - H @ self._x
-        S = H @ self._P @ H.T + noise * np.eye(3)
+        S = H @ self._P @ H.T + R
         gain = np.linalg.solve(S, H @ self._P).T
         if not moving:
             gain[0] = 0.0
@@ -115,15 +124,22 @@ class SizeTest:
             self._release_offset()
             return
         self._consistency += CONSISTENCY_SHARE * (nis / 3 - self._consistency)
+        if moving:
+            information = (
+                float(gain[0] @ S @ gain[0]) / self._P[0, 0]
+            )  # share of the variance of s that this average takes
+            by_noise = self._P[0, 0] * float(np.diag(np.linalg.inv(S)) @ sway_W)
+            self._attenuation += by_noise - information * self._attenuation
         self._x = self._x + gain @ residual
         rest = np.eye(7) - gain @ H
-        P = rest @ self._P @ rest.T + noise * gain @ gain.T
+        P = rest @ self._P @ rest.T + gain @ R @ gain.T
         self._P = (P + P.T) / 2
 
     def learn_from(self, other: "SizeTest") -> None:
         """Take the size that another error of the velocity gives: what this one made of the observations is refuted."""
         self._x[0], self._P[0, 0] = other._x[0], max(self._P[0, 0], other._P[0, 0])
         self._P[0, 1:] = self._P[1:, 0] = 0.0
+        self._attenuation = other._attenuation
 
     def _is_moving(self, average: Average) -> bool:
         while self._recent and average.stamp_s - self._recent[0].stamp_s > MOTION_S:
@@ -144,17 +160,14 @@ class SizeTest:
         self._P = F @ self._P @ F.T + Q
 
     def _release_offset(self) -> None:
-        """Forget the offset and the error of the velocity, and keep what is known about the size."""
-        self._x[4:] = 0.0
-        self._P = self._variances(self._P[0, 0])
-
-    def _variances(self, size_variance: float) -> Array:
-        return np.diag([size_variance, *[1e6] * 3, *[self.velocity.std_m_s**2] * 3])
+        """Forget the offset. The velocity may have another error now, and yet the old one was part of what is known about the size."""
+        self._P[1:4], self._P[:, 1:4] = 0.0, 0.0
+        self._P += np.diag([0.0, *[OFFSET_STD_M**2] * 3, *[self.velocity.std_m_s**2] * 3])
 
     def estimate(self) -> tuple[float, float]:
         """(1 − s, its standard deviation): by how much the print is smaller than in the marker file."""
         std = sqrt(max(self._P[0, 0], 0.0) * max(1.0, self._consistency))
-        return 1.0 - float(self._x[0]), hypot(std, SIZE_STD_MIN)
+        return 1.0 - float(self._x[0]), hypot(std, self._attenuation, SIZE_STD_MIN)
 
 
 class SizeTests:
@@ -168,6 +181,7 @@ class SizeTests:
         self._tests = [SizeTest(error) for error in VELOCITY_ERRORS]
         self._group: list[Average] = []
         self._waiting: deque[Average] = deque()  # what `interrupt` may still discard
+        self._sway_W: Array | None = None
         self._interrupted = False
 
     def add(
@@ -187,13 +201,15 @@ class SizeTests:
         elif group and stamp_s - group[0].stamp_s >= PERIOD_S:
             self._waiting.append(_average(group))
             self._group = []
-        self._group.append(Average(stamp_s, range_W, travelled_W, std_m, markers))
+        self._group.append(Average(stamp_s, range_W, travelled_W, std_m, markers, np.zeros(3)))
         while self._waiting and stamp_s - self._waiting[0].stamp_s > self._wait_s:
             self._count(self._waiting.popleft())
 
     def _count(self, average: Average) -> None:
+        sway_W = SWAY_OF_SCATTER * average.scatter_W
+        self._sway_W = sway_W if self._sway_W is None else self._sway_W + SWAY_SHARE * (sway_W - self._sway_W)
         for test in self._tests:
-            test.add(average, self._interrupted)
+            test.add(average, self._sway_W, self._interrupted)
         self._interrupted = False
         best = max(test.log_likelihood for test in self._tests)
         for test in self._tests:
@@ -204,7 +220,7 @@ class SizeTests:
                 test.learn_from(self._tests[counts])
 
     def interrupt(self) -> None:
-        """The velocity is wrong now, and was when the observations were made that still wait."""
+        """The velocity is wrong now, and was when the observations were made that still wait. The offset is unknown again."""
         self._group = []
         self._waiting.clear()
         self._interrupted = True
@@ -225,7 +241,9 @@ class SizeTests:
 def _average(group: list[Average]) -> Average:
     """Of the observations of the markers that were seen most often: others stand elsewhere by the errors of their prints."""
     markers = Counter(o.markers for o in group).most_common(1)[0][0]
-    stamps, ranges, travelled, stds, _ = zip(*(o for o in group if o.markers == markers), strict=True)
-    return Average(
-        float(np.mean(stamps)), np.mean(ranges, axis=0), np.mean(travelled, axis=0), float(np.mean(stds)), markers
-    )
+    stamps, ranges, travelled, stds, _, _ = zip(*(o for o in group if o.markers == markers), strict=True)
+    t, places_W = np.array(stamps) - np.mean(stamps), np.add(ranges, travelled)
+    trend = np.column_stack([np.ones(len(t)), t])
+    scatter_W = np.mean((places_W - trend @ np.linalg.lstsq(trend, places_W, rcond=None)[0]) ** 2, axis=0)
+    range_W, travelled_W = np.mean(ranges, axis=0), np.mean(travelled, axis=0)
+    return Average(float(np.mean(stamps)), range_W, travelled_W, float(np.mean(stds)), markers, scatter_W)

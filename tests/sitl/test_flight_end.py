@@ -47,6 +47,10 @@ def test_a_flight_that_ends_well_is_complete_or_early(success, end):
         (truth((0.0, 0.0, 0.0), (0.0, 8.0, 3.0)), "3.0 m beyond a limit of the mission"),
         (truth(*UP_AND_DOWN, sinking=2.0), "met the ground with 2.0 m/s"),
         (truth(*UP_AND_DOWN, q_WB=tuple(quat_exp((math.radians(80), 0.0, 0.0)))), "tilted beyond 70°"),
+        (
+            [*truth(*UP_AND_DOWN), *truth((0.0, 0.0, 0.1), q_WB=tuple(quat_exp((math.radians(57), 0.0, 0.0))))],
+            "tipped over on the ground (57°)",
+        ),
         ([], "the time of the scenario ran out"),
     ],
 )
