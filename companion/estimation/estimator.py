@@ -286,6 +286,8 @@ class EstimatorNode(Node):
         self._add_receiver(message)
         if message.gnss_ok and isfinite(message.gnss_h_acc_m) and isfinite(message.gnss_v_acc_m):
             self._accuracy_m = (message.gnss_h_acc_m / sqrt(2), message.gnss_v_acc_m)
+            if self.acting_inputs.accuracy_m.is_due(now_s):
+                self.acting_inputs.accuracy_m.append(now_s, self._accuracy_m)
         if message.gnss_ok if self._vehicle.fcu.send_odometry else message.gnss_used:
             self._fix_s = stamp_s
             self._witnesses.add_fix(stamp_s, message.gnss_h_acc_m)
@@ -556,7 +558,8 @@ class EstimatorNode(Node):
             self._reset(history, reason)
             return None
         for entry, settled in history.discard_old(now_s):
-            position = entry.data if self._height is None and entry.sensor is Sensor.POSITION else None
+            satellites = self._height is None and not entry.lost and not entry.unaided
+            position = entry.data if satellites and entry.sensor is Sensor.POSITION else None
             if isinstance(position, np.ndarray) and Eskf.near_bundle(then := settled()):
                 self.acting_inputs.gnss_walk.add(entry.stamp_s, position - then.nominal[StateIndex.POSITION])
             # An image whose corners do not fit shows a wrong corner, not the mount.
@@ -598,7 +601,8 @@ class EstimatorNode(Node):
             update = self._filter.measure(filter_state, sensor, data, entry.unaided, entry.lost)
             if sensor is Sensor.POSITION and self._height is not None and not self._in_offboard:
                 self._height.anchor(filter_state)
-        entry.nis = None if update is None else update.nis / update.size
+        refused = isinstance(data, CheckedObservation) and entry.bundle in filter_state.refused()
+        entry.nis = None if update is None or refused else update.nis / update.size
         if update is None or not first:
             return
         self._rejected[sensor] += not update.accepted

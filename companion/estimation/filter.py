@@ -124,6 +124,20 @@ def _root(covariance: Array) -> Array:
     return np.asarray(root, dtype=np.float64)
 
 
+def bound_walk(covariance: Array, accuracy_m: tuple[float, float] | None) -> None:
+    """Bound the satellites' error at WALKED_MAX_M, or at the receiver's accuracy where that is worse; in place.
+
+    As a measurement of the error that says what the state says: what is correlated with it follows. Without its process noise in
+    place of this, a walk that goes on was taken for motion of the aircraft, and turned the heading by up to 30°.
+    """
+    for axis in range(3):
+        i, accuracy = ErrorIndex.GNSS_BIAS.start + axis, 0.0 if accuracy_m is None else accuracy_m[axis // 2]
+        variance, largest = covariance[i, i], max(WALKED_MAX_M, accuracy) ** 2
+        if variance > largest:
+            gain = covariance[:, i] / variance
+            covariance -= (variance - largest) * np.outer(gain, gain)
+
+
 class Eskf:
     """The filter of one vehicle; works on a `FilterState` that the caller owns.
 
@@ -179,7 +193,7 @@ class Eskf:
         self._measured: Densities | None = None
         self._streams: dict[Densities, tuple[Array, Array]] = {}
         # What the noise was last set for.
-        self._noise_of: tuple[float, float | None, bool, tuple[bool, ...]] | None = None
+        self._noise_of: tuple[float, float | None, bool] | None = None
         # What a replay shares with this filter, see `companion.estimation.replay`.
         self.imu_rates, self.imu_noise = self._imu.inputs[2:]
         self.force_parameters, self.gain = self._updates[Sensor.SPECIFIC_FORCE].inputs[2], self._correct.inputs[1]
@@ -223,7 +237,7 @@ class Eskf:
     def advance(self, filter_state: FilterState, time_s: float, inputs: Inputs) -> None:
         """Predict the filter state to time_s (not before its own time)."""
         now_s, imu = filter_state.time_s, inputs.imu
-        self.set_noise(now_s, self._out_of_sight(filter_state), filter_state.covariance, inputs)
+        self.begin(now_s, self._out_of_sight(filter_state), filter_state.covariance, inputs)
         while time_s - now_s > SHORTEST_S:
             samples, now_s = imu.cover(now_s, time_s)
             for at in range(0, len(samples), SAMPLES_MAX):
@@ -237,20 +251,19 @@ class Eskf:
             now_s = max(until_s, now_s + SHORTEST_S)
         filter_state.time_s = max(filter_state.time_s, time_s)
 
-    def set_noise(self, now_s: float, out_of_sight: bool, covariance: Array, inputs: Inputs) -> None:
-        """Take the process noise that applies from now_s on; covariance: of the filter state."""
+    def begin(self, now_s: float, out_of_sight: bool, covariance: Array, inputs: Inputs) -> None:
+        """Take the process noise that applies from now_s on, and bound the walk of the satellites' error; covariance: of the state."""
         mount, walk = inputs.mount_noise.at(now_s), inputs.gnss_walk.at(now_s)
-        walked = tuple((covariance.diagonal()[ErrorIndex.GNSS_BIAS] > WALKED_MAX_M**2).tolist())
-        if (mount, walk, out_of_sight, walked) != self._noise_of:
-            self._noise_of = mount, walk, out_of_sight, walked
+        if (mount, walk, out_of_sight) != self._noise_of:
+            self._noise_of = mount, walk, out_of_sight
             for by, noise in self._noise_inputs.items():
                 noise[ErrorIndex.MOUNT] = self._mount * mount
                 noise[ErrorIndex.GNSS_BIAS] = self._walk[by][out_of_sight]
                 level = UNMEASURED_FACTOR**2 * self._walk[by][False][:2] if walk is None else walk
                 noise[GNSS_LEVEL] = np.maximum(noise[GNSS_LEVEL], level)
-                if not out_of_sight:
-                    noise[ErrorIndex.GNSS_BIAS][list(walked)] = 0.0
         self.follow_stream(inputs.imu_noise.at(now_s))
+        if not out_of_sight:
+            bound_walk(covariance, inputs.accuracy_m.at(now_s))
 
     @staticmethod
     def _out_of_sight(filter_state: FilterState) -> bool:

@@ -22,13 +22,14 @@ MEAN_S = 10.0  # over which the squares are averaged
 # Of differences, before their mean counts. After one of them a walk of 0.3 m/√s was below 0.1 in a tenth of 300 trials; with 5 s
 # scattered observations of a bundle led the position by 0.66 m before they were refused, with 2 s by less than 0.4.
 KNOWN_S = 2.0
+FORGET_S = 30.0  # without a sample: the air and the sky of another place
 SAMPLE_S = 0.1  # between two values that are kept
 PERIOD_S = 0.5  # between two changes of the result
 # Of the vehicle file's density, while nothing is measured. In eight flights of `bridge_hover` with unkind sensors (seeds 823, 825, 829,
 # 831, 842, 843, 845, 853; replays) the heading was wrong by 4.1° in the mean with 1, 2.4° with 2 and 2.0° with 3.
 UNMEASURED_FACTOR = 3.0
 # A receiver's slow error is bounded, a random walk is not: it made the state of an aircraft that waited for its take-off invalid (3 m)
-# after 2.5 minutes; with a factor of 1 it was 2.3 m after 5. From this standard deviation on nothing is added.
+# after 2.5 minutes; with a factor of 1 it was 2.3 m after 5. The standard deviation of the error is bounded by this.
 WALKED_MAX_M = 2.0
 
 
@@ -37,13 +38,13 @@ class GnssWalk:
 
     def __init__(self, keep_s: float) -> None:
         """keep_s: for how long `at` remembers."""
-        self._schedule = Schedule[float](keep_s, PERIOD_S)
+        self._schedule = Schedule[float | None](keep_s, PERIOD_S)
         self._values: deque[tuple[float, Array]] = deque()
         self._known_s = 0.0
         self._density2 = 0.0
 
     def add(self, stamp_s: float, error_W: Array) -> None:
-        """The position's error [m], (3,), with a bundle in sight."""
+        """The position's error [m], (3,), with a bundle in sight, while the flight controller has satellites."""
         values = self._values
         if values and not 0.0 <= stamp_s - values[-1][0] <= LAG_S:
             values.clear()
@@ -59,6 +60,11 @@ class GnssWalk:
 
     def close(self, now_s: float) -> None:
         """What is known by now applies from now on."""
+        if self._known_s > 0.0 and self._values and now_s - self._values[-1][0] > FORGET_S:
+            self._values.clear()
+            if self._known_s >= KNOWN_S:
+                self._schedule.append(now_s, None)
+            self._known_s = 0.0
         if self._known_s >= KNOWN_S and self._schedule.is_due(now_s):
             self._schedule.append(now_s, self._density2)
 

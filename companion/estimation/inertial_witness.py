@@ -42,6 +42,9 @@ BY_FCU, BY_GYRO = 0, 1  # rows of the integrals: with which attitude
 SPACING_S = 0.6  # B
 BLOCK_S = 0.25  # each of the three places is the median over this time, so that outliers do not count
 BLOCK_COUNT = 4  # observations in it at least
+BLOCK_MAX_S = 0.5  # of a block of few images: as many as that within this time
+# Images in a row with other markers until those count: one that is missed in an image now and then is no other set.
+OTHERS_COUNT = 5
 MEAN_TIME_S = 10.0  # of the second difference that is subtracted
 IMAGE_S = 0.033  # at 30 images per second
 MEAN_SHARE_MAX = IMAGE_S  # of a newest one in it: at the beginning the mean is of the last second
@@ -50,7 +53,7 @@ MEAN_MAX_M = 0.5 * SPACING_S**2  # a tilt error of 3°
 TOLERANCE_M, TOLERANCE_OF_RANGE = 0.06, 0.02
 TOLERANCE_SIGMAS = 5.0  # of the observation by the tracker, as in `witnesses`
 TOLERANCE_OF_CHANGE_S = 0.06  # times the change of the velocity within B: images that are stamped 30 ms wrongly, twice
-RUN, RUN_S = 4, 0.12  # observations in a row beyond the tolerance, and their time
+RUN, RUN_S = 3, 0.12  # observations in a row beyond the tolerance, and their time
 LASTS_S = 2.0  # a bundle that has set off counts as moving for so long
 
 
@@ -134,6 +137,7 @@ class SettingOff:
         self._motion = motion
         self._number = motion.number
         self._markers: frozenset[MarkerId] = frozenset()
+        self._others = 0  # images in a row with other markers
         self._sights: deque[_Sight] = deque()
         self._mean_W = np.zeros((2, 3))
         self._count = 0  # second differences in the mean
@@ -146,18 +150,19 @@ class SettingOff:
         """range_W: from the aircraft to the bundle as seen; std_m: its standard deviation by the tracker."""
         sights = self._sights
         # Prints of other markers may be a little larger or smaller, which is a step of the place.
-        if (
-            markers != self._markers
-            or self._motion.number != self._number
-            or (sights and stamp_s <= sights[-1].stamp_s)
-        ):
+        others = bool(sights) and markers != self._markers
+        self._others = self._others + 1 if others else 0
+        if others and self._others < OTHERS_COUNT:
+            return
+        if others or self._motion.number != self._number or (sights and stamp_s <= sights[-1].stamp_s):
             sights.clear()
-            self._markers, self._number = markers, self._motion.number
+        if not sights:
+            self._markers, self._number, self._others = markers, self._motion.number, 0
         motion = self._motion.at(stamp_s)
         if motion is None:
             return
         sights.append(_Sight(stamp_s, motion[0] + range_W, motion[1]))
-        while sights[0].stamp_s < stamp_s - 2 * SPACING_S - BLOCK_S:
+        while sights[0].stamp_s < stamp_s - 2 * SPACING_S - BLOCK_MAX_S:
             sights.popleft()
         blocks = [self._block(stamp_s - back * SPACING_S) for back in range(3)]
         newest, middle, oldest = blocks
@@ -188,7 +193,9 @@ class SettingOff:
     def _block(self, end_s: float) -> _Block | None:
         """The observations of a block; None: too few."""
         sights = self._sights
-        rows = [sight for sight in sights if end_s - BLOCK_S < sight.stamp_s <= end_s + 1e-6]
+        rows = [sight for sight in sights if end_s - BLOCK_MAX_S < sight.stamp_s <= end_s + 1e-6]
+        count = sum(sight.stamp_s > end_s - BLOCK_S for sight in rows)
+        rows = rows[-max(count, BLOCK_COUNT) :]
         if len(rows) < BLOCK_COUNT:
             return None
         # The integral has any velocity; without it the median of a block belongs to the mean time of the block.

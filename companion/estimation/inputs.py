@@ -16,9 +16,11 @@ from companion.estimation.gnss_walk import GnssWalk
 from companion.estimation.imu import SHORTEST_S, ImuSamples
 from companion.estimation.imu_noise import ImuNoise
 from companion.estimation.mount_noise import MountNoise
+from companion.estimation.schedule import Schedule
 
 COMMAND_MAX_AGE_S = 0.5  # PX4 ends offboard mode after about this time without a setpoint
 MODE_MAX_AGE_S = TOPICS["fcu_status"].max_age_s
+ACCURACY_PERIOD_S = 1.0  # between two that are kept
 STEP_MAX_S = 0.02  # longest step of the integration; a seventh of the attitude time constant
 
 
@@ -50,7 +52,8 @@ class Inputs:
     """The inputs of the last seconds.
 
     actuation_s: delay from sending a setpoint to its force, in addition to the attitude lag of the model;
-    keep_s: how long inputs are kept. Its length is the number of setpoints and mode intervals.
+    keep_s: how long inputs are kept. Its length is the number of setpoints and mode intervals. accuracy_m: standard deviations of
+    the receiver's position, horizontal of each axis and vertical.
     """
 
     def __init__(self, actuation_s: float, keep_s: float) -> None:
@@ -61,6 +64,7 @@ class Inputs:
         self._modes: list[_Mode] = []
         self.imu, self.imu_noise = ImuSamples(self._keep_s), ImuNoise(self._keep_s)
         self.gnss_walk, self.mount_noise = GnssWalk(self._keep_s), MountNoise(self._keep_s)
+        self.accuracy_m = Schedule[tuple[float, float]](self._keep_s, ACCURACY_PERIOD_S)
         self._settled_s, self._settles_s = -inf, keep_s
 
     def __len__(self) -> int:

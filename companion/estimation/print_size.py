@@ -34,6 +34,7 @@ MOTION_M, MOTION_S = 0.25, 2.5
 # Variance of an average's noise over the variance of the observations about their trend, for a sway that lasts for a third of a
 # second; and the share of the newest average in the mean.
 SWAY_OF_SCATTER, SWAY_SHARE = 2.0, 0.1
+SCATTER_COUNT = 4  # observations that show it
 GATE = 20.0  # chi-square of three numbers, 0.9998
 CONSISTENCY_SHARE = 0.15  # of the newest innovation in their mean
 
@@ -58,15 +59,26 @@ CERTAIN = 10.0
 LEAD_MAX = 15.0
 
 
-class Average(NamedTuple):
-    """Of the observations of PERIOD_S."""
+class Sight(NamedTuple):
+    """An observation."""
 
     stamp_s: float
     range_W: Array  # from the aircraft to the bundle as seen [m]
     travelled_W: Array  # integral of the velocity [m]
-    std_m: float  # of a single observation, by the tracker
+    std_m: float  # by the tracker
     markers: frozenset[MarkerId]
-    scatter_W: Array  # variances [m²] of the way seen beside the way reported, less its trend
+
+
+class Average(NamedTuple):
+    """Of the sights of PERIOD_S."""
+
+    stamp_s: float
+    range_W: Array
+    travelled_W: Array
+    std_m: float  # of a single sight
+    markers: frozenset[MarkerId]
+    sway_W: Array  # variances of its noise by the sway of the camera [m²]
+    after_interruption: bool = False
 
 
 class SizeTest:
@@ -94,8 +106,8 @@ class SizeTest:
         self._attenuation = 0.0  # of s, a share
         self.log_likelihood = 0.0  # less that of the likeliest error, see `SizeTests`
 
-    def add(self, average: Average, sway_W: Array, after_interruption: bool) -> None:
-        """An average and the variances of its noise by the sway of the camera [m²]."""
+    def add(self, average: Average) -> None:
+        """An average, later than the last or after an interruption."""
         last, self._last = self._last, average
         if self._origin_W is None or last is None:
             self._origin_W = average.range_W
@@ -107,12 +119,12 @@ class SizeTest:
         if average.markers != last.markers:
             self._P[1:4, 1:4] += (OTHER_MARKERS_STD * range_m) ** 2 * np.eye(3)
         moving = self._is_moving(average)
-        if after_interruption:
+        if average.after_interruption:
             self._release_offset()
         H = np.zeros((3, 7))
         H[:, 0] = self._origin_W - average.range_W
         H[:, 1:4] = np.eye(3)
-        R = np.diag(NOISE_M**2 + (NOISE_OF_RANGE * range_m) ** 2 + np.maximum(average.std_m**2, sway_W))
+        R = np.diag(NOISE_M**2 + (NOISE_OF_RANGE * range_m) ** 2 + np.maximum(average.std_m**2, average.sway_W))
         residual = average.travelled_W - H @ self._x
         S = H @ self._P @ H.T + R
         gain = np.linalg.solve(S, H @ self._P).T
@@ -128,7 +140,7 @@ class SizeTest:
             information = (
                 float(gain[0] @ S @ gain[0]) / self._P[0, 0]
             )  # share of the variance of s that this average takes
-            by_noise = self._P[0, 0] * float(np.diag(np.linalg.inv(S)) @ sway_W)
+            by_noise = self._P[0, 0] * float(np.diag(np.linalg.inv(S)) @ average.sway_W)
             self._attenuation += by_noise - information * self._attenuation
         self._x = self._x + gain @ residual
         rest = np.eye(7) - gain @ H
@@ -136,7 +148,16 @@ class SizeTest:
         self._P = (P + P.T) / 2
 
     def learn_from(self, other: "SizeTest") -> None:
-        """Take the size that another error of the velocity gives: what this one made of the observations is refuted."""
+        """Take the size that another error of the velocity gives: what this one made of the observations is refuted.
+
+        The offset is that of the last place from now on. With that of the first, whose way here goes with the size, every innovation
+        would be as uncertain as that way, and a small error of the velocity could never be the likelier one again.
+        """
+        if self._origin_W is not None and self._last is not None:
+            T = np.eye(7)
+            T[1:4, 0] = self._origin_W - self._last.range_W
+            self._x, self._P = T @ self._x, T @ self._P @ T.T
+            self._origin_W = self._last.range_W
         self._x[0], self._P[0, 0] = other._x[0], max(self._P[0, 0], other._P[0, 0])
         self._P[0, 1:] = self._P[1:, 0] = 0.0
         self._attenuation = other._attenuation
@@ -179,9 +200,9 @@ class SizeTests:
     def __init__(self, wait_s: float) -> None:
         self._wait_s = wait_s
         self._tests = [SizeTest(error) for error in VELOCITY_ERRORS]
-        self._group: list[Average] = []
+        self._group: list[Sight] = []
         self._waiting: deque[Average] = deque()  # what `interrupt` may still discard
-        self._sway_W: Array | None = None
+        self._sway_W: Array | None = None  # variances of an average's noise by the sway of the camera
         self._interrupted = False
 
     def add(
@@ -195,22 +216,37 @@ class SizeTests:
         """An observation: from the aircraft to the bundle as seen, the integral of the velocity [m], and its std by the tracker."""
         if not float(np.linalg.norm(range_W)) < FARTHEST_M or not isfinite(float(np.sum(travelled_W)) + std_m):
             return
-        group = self._group
-        if group and not 0.0 <= stamp_s - group[-1].stamp_s <= GAP_S:
-            self.interrupt()
-        elif group and stamp_s - group[0].stamp_s >= PERIOD_S:
-            self._waiting.append(_average(group))
-            self._group = []
-        self._group.append(Average(stamp_s, range_W, travelled_W, std_m, markers, np.zeros(3)))
+        later_s = stamp_s - self._group[-1].stamp_s if self._group else 0.0
+        if later_s < -GAP_S:
+            self.interrupt()  # a clock that was set back
+        elif later_s < 0.0:
+            return  # an image that comes after its successor
+        elif later_s > GAP_S or (self._group and stamp_s - self._group[0].stamp_s >= PERIOD_S):
+            self._close()
+            self._interrupted = self._interrupted or later_s > GAP_S
+        self._group.append(Sight(stamp_s, range_W, travelled_W, std_m, markers))
         while self._waiting and stamp_s - self._waiting[0].stamp_s > self._wait_s:
             self._count(self._waiting.popleft())
 
-    def _count(self, average: Average) -> None:
-        sway_W = SWAY_OF_SCATTER * average.scatter_W
-        self._sway_W = sway_W if self._sway_W is None else self._sway_W + SWAY_SHARE * (sway_W - self._sway_W)
-        for test in self._tests:
-            test.add(average, self._sway_W, self._interrupted)
+    def _close(self) -> None:
+        """Make an average of the group. Before a scatter has shown the sway, nothing says how well the way is seen."""
+        group = _of_most_markers(self._group)
+        self._group = []
+        if len(group) >= SCATTER_COUNT:
+            sway_W = SWAY_OF_SCATTER * _scatter(group)
+            self._sway_W = sway_W if self._sway_W is None else self._sway_W + SWAY_SHARE * (sway_W - self._sway_W)
+        if self._sway_W is None:
+            return
+        stamps, ranges, travelled, stds, markers = zip(*group, strict=True)
+        range_W, travelled_W = np.mean(ranges, axis=0), np.mean(travelled, axis=0)
+        stamp_s, std_m = float(np.mean(stamps)), float(np.mean(stds))
+        average = Average(stamp_s, range_W, travelled_W, std_m, markers[0], self._sway_W, self._interrupted)
+        self._waiting.append(average)
         self._interrupted = False
+
+    def _count(self, average: Average) -> None:
+        for test in self._tests:
+            test.add(average)
         best = max(test.log_likelihood for test in self._tests)
         for test in self._tests:
             test.log_likelihood = max(test.log_likelihood - best, -LEAD_MAX)
@@ -238,12 +274,17 @@ class SizeTests:
         return next((test for test in self._tests if test.log_likelihood >= -CERTAIN), self._tests[0])
 
 
-def _average(group: list[Average]) -> Average:
-    """Of the observations of the markers that were seen most often: others stand elsewhere by the errors of their prints."""
-    markers = Counter(o.markers for o in group).most_common(1)[0][0]
-    stamps, ranges, travelled, stds, _, _ = zip(*(o for o in group if o.markers == markers), strict=True)
-    t, places_W = np.array(stamps) - np.mean(stamps), np.add(ranges, travelled)
+def _of_most_markers(group: list[Sight]) -> list[Sight]:
+    """Sights of the markers that were seen most often: others stand elsewhere by the errors of their prints."""
+    markers = Counter(sight.markers for sight in group).most_common(1)[0][0]
+    return [sight for sight in group if sight.markers == markers]
+
+
+def _scatter(group: list[Sight]) -> Array:
+    """Variances of the way seen beside the way reported, less their trend [m²]."""
+    stamps, ranges, travelled, *_ = zip(*group, strict=True)
+    places_W, t = np.add(ranges, travelled), np.array(stamps) - np.mean(stamps)
     trend = np.column_stack([np.ones(len(t)), t])
-    scatter_W = np.mean((places_W - trend @ np.linalg.lstsq(trend, places_W, rcond=None)[0]) ** 2, axis=0)
-    range_W, travelled_W = np.mean(ranges, axis=0), np.mean(travelled, axis=0)
-    return Average(float(np.mean(stamps)), range_W, travelled_W, float(np.mean(stds)), markers, scatter_W)
+    rest_W = places_W - trend @ np.linalg.lstsq(trend, places_W, rcond=None)[0]
+    scatter_W: Array = np.sum(rest_W**2, axis=0) / (len(t) - 2)
+    return scatter_W

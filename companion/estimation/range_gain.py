@@ -13,7 +13,7 @@ test cannot correct k, and one that changes is no constant. The limits of this o
 half a second. Where the air is still, the controller, whose gain grows with k, makes it sway from k = 2 on.
 """
 
-from collections import deque
+from collections import Counter, deque
 from math import nan, sqrt
 from typing import NamedTuple
 
@@ -39,7 +39,7 @@ class _Bin(NamedTuple):
     range_m: float
     travelled_W: Array
     towards_W: Array  # unit vector to the bundle
-    markers: frozenset[MarkerId] | None  # None: the set of markers has changed in it
+    markers: frozenset[MarkerId]
 
 
 class RangeGain:
@@ -56,7 +56,7 @@ class RangeGain:
         group = self._group
         if group and not 0.0 <= stamp_s - group[-1][0] <= LAG_S:
             self.interrupt()
-        elif group and stamp_s - group[0][0] >= BIN_S:
+        elif group and stamp_s - group[0][0] >= BIN_S - 0.01:
             self._close(group)
             self._group = []
         self._group.append((stamp_s, range_W, travelled_W, markers))
@@ -69,16 +69,16 @@ class RangeGain:
         self.lower_bound = nan
 
     def _close(self, group: list[tuple[float, Array, Array, frozenset[MarkerId]]]) -> None:
-        stamps, ranges, travelled, markers = zip(*group, strict=True)
+        seen = Counter(markers for *_, markers in group).most_common(1)[0][0]  # one is missed in an image now and then
+        stamps, ranges, travelled, _ = zip(*(row for row in group if row[3] == seen), strict=True)
         range_W = np.mean(ranges, axis=0)
         range_m = float(np.linalg.norm(range_W))
-        same = markers[0] if all(seen == markers[0] for seen in markers) else None
-        new = _Bin(float(np.mean(stamps)), range_m, np.mean(travelled, axis=0), range_W / range_m, same)
+        new = _Bin(float(np.mean(stamps)), range_m, np.mean(travelled, axis=0), range_W / range_m, seen)
         self._bins.append(new)
         while self._bins[0].stamp_s < new.stamp_s - LAG_S - BIN_S / 2:
             self._bins.popleft()
         old = self._bins[0]
-        if new.stamp_s - old.stamp_s > LAG_S - BIN_S and old.markers == new.markers is not None:
+        if new.stamp_s - old.stamp_s > LAG_S - BIN_S and old.markers == new.markers:
             way_m = float(new.towards_W @ (new.travelled_W - old.travelled_W))
             self._changes.append((new.stamp_s, new.range_m - old.range_m, way_m))
         while self._changes and self._changes[0][0] < new.stamp_s - WINDOW_S:

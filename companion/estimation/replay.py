@@ -172,7 +172,7 @@ class Replay:
         out_of_sight = OUT_OF_SIGHT_S[0] < time_s - sight_s < OUT_OF_SIGHT_S[1]
         shape = before.covariance.shape
         covariance = start.row[numbers - shape[0] ** 2 : numbers].reshape(shape)  # the last numbers
-        self._eskf.set_noise(time_s, out_of_sight, covariance, inputs)
+        self._eskf.begin(time_s, out_of_sight, covariance, inputs)
         rows, packed, runs = np.empty((count, row)), b"".join(entries), before.rejection_runs
         self._entries[: len(packed)] = packed
         address = address_of(rows)

@@ -8,7 +8,7 @@ import pytest
 from companion.core.frames import GRAVITY_M_S2, quat_conjugate, quat_exp, quat_multiply, rotation_matrix
 from companion.estimation.inertial_witness import InertialMotion, SettingOff
 
-IMU_S, IMAGE_S = 0.02, 1 / 30
+IMU_S = 0.02
 RANGE_M = 3.0
 LEVEL = np.array((1.0, 0.0, 0.0, 0.0))
 
@@ -27,7 +27,8 @@ class Flight:
         self.tilt = np.zeros(3)  # error of the flight controller's attitude
         self.in_accelerometer = False  # a bias of the accelerometer explains it
         self.gyro_bias = np.zeros(3)
-        self.image_s = 0.0
+        self.image_s, self.every_s = 0.0, 1 / 30
+        self.missed = 0.0  # share of the images in which one of the markers is not seen
         self.found_s = math.nan
 
     def run(self, duration_s: float, images: bool = True) -> "Flight":
@@ -45,10 +46,11 @@ class Flight:
             self.v = self.v + IMU_S * a
             self.bundle = self.bundle + IMU_S * self.bundle_v
             self.motion.add(begin_s, self.now_s, omega + self.gyro_bias, f_B, q_fcu)
-            if images and self.now_s - self.image_s >= IMAGE_S:
+            if images and self.now_s - self.image_s >= self.every_s - 1e-6:
                 self.image_s = self.now_s
                 seen = self.bundle - self.p + self.rng.normal(0.0, 0.008, 3)
-                self.test.add(self.now_s, seen, self.markers, 0.008)
+                markers = self.markers - ({1} if self.rng.random() < self.missed else set())
+                self.test.add(self.now_s, seen, markers, 0.008)
                 if self.test.speed_m_s(self.now_s) and math.isnan(self.found_s):
                     self.found_s = self.now_s
         return self
@@ -72,6 +74,18 @@ def test_a_bundle_that_sets_off_is_found_within_a_second(seed, speed_m_s):
     flight.run(2.0)
     assert flight.found_s - 10.0 < 1.0
     assert flight.test.speed_m_s(flight.found_s) == pytest.approx(abs(speed_m_s), rel=0.6)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("every_s", "missed"), [(1 / 30, 0.02), (1 / 30, 0.2), (0.1, 0.0), (0.1, 0.05)])
+def test_it_is_found_with_few_images_and_markers_that_are_missed_now_and_then(seed, every_s, missed):
+    flight = Flight(seed)
+    flight.every_s, flight.missed = every_s, missed
+    flight.run(20.0)
+    assert not flight.found
+    flight.bundle_v[0] = 0.8
+    flight.run(2.0)
+    assert flight.found_s - 20.0 < 1.1
 
 
 def test_the_finding_lasts_for_two_seconds():

@@ -2,9 +2,13 @@
 
 import math
 
+import numpy as np
 import pytest
 
+from companion.core.frames import quat_exp
+from companion.estimation.estimator import EstimatorNode
 from companion.estimation.mount_noise import FACTOR_MAX, LEAST, NIS_MAX, STEP, MountNoise
+from tests.estimation.eskf_truth import HoverSimulation
 
 IMAGES_HZ = 30
 
@@ -42,6 +46,20 @@ def test_an_outlier_counts_as_a_bounded_innovation_and_nan_as_none():
         noise.add(nis)
     noise.close(100.0)
     assert noise.at(100.0) == pytest.approx((NIS_MAX + 28) / 29)
+
+
+def test_a_bundle_that_is_refused_is_not_the_mount(vehicle):
+    """It was turned by 20° in flight."""
+    flight, node = HoverSimulation(vehicle, seed=5, imu=True), EstimatorNode(vehicle)
+    flight.run(node, 15.0)
+    flight.marker_turn = quat_exp(np.array([0.0, 0.35, 0.0]))
+    refused, factors = 0, []
+    for _ in range(16):
+        flight.run(node, 0.5)
+        refused += bool(node.history.newest.refused())
+        factors.append(node.acting_inputs.mount_noise.at(flight.t))
+    assert refused > 2
+    assert max(factors) < 1.6, "what was counted before it was refused"
 
 
 def test_a_few_innovations_change_nothing():

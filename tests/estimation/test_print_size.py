@@ -208,22 +208,80 @@ def test_no_error_counts_that_is_smaller_than_the_velocity_has(error):
             assert tests.velocity is not VELOCITY_ERRORS[0], seed
 
 
+# --- images that are few, late, or come in bursts
+
+
+def worked(
+    every_s=STEP_S, scale=1.0, seconds=120.0, seed=1, markers=lambda rng: ALL, sway_rad=0.0, seen=lambda t: True, late=0
+):
+    """Estimates of work to and fro, 7 m from the bundle. late: every so many images one arrives after its successor."""
+    rng = np.random.default_rng(seed)
+    t = every_s * np.arange(round(seconds / every_s))
+    p = np.array([-7.0, 0.0, 0.0]) + np.column_stack([np.sin(0.3 * t), np.sin(0.2 * t), 0.3 * np.cos(0.5 * t)])
+    velocity_error = 0.03 * rng.standard_normal((len(t), 3))
+    sway = sway_rad * rng.standard_normal((len(t), 3))
+    ranges_W = -scale * p + np.cross(sway, -scale * p) + NOISE_M * rng.standard_normal(p.shape)
+    images = list(zip(t, ranges_W, p + every_s * np.cumsum(velocity_error, axis=0), strict=True))
+    for i in range(late, len(images) - 1, late) if late else ():
+        images[i], images[i + 1] = images[i + 1], images[i]
+    tests = SizeTests(WAIT_S)
+    for stamp_s, range_W, travelled_W in images:
+        if seen(stamp_s):
+            tests.add(float(stamp_s), range_W, travelled_W, markers(rng), NOISE_M)
+    return tests.estimate()
+
+
+def test_few_images_of_a_swaying_camera_say_nothing():
+    """Two a second, of which no scatter shows the sway."""
+    assert worked(0.5, sway_rad=0.015)[1] > 0.4
+
+
+@pytest.mark.parametrize("sets", [1, 4, 12])
+def test_markers_that_come_and_go_under_a_swaying_camera_are_no_wrong_print(sets):
+    """Ten images a second, and in each another set of markers."""
+    some = [frozenset({("aruco", i), ("aruco", i + 1)}) for i in range(sets)]
+    for seed in range(5):
+        size, std = worked(0.1, sway_rad=0.015, seed=seed, markers=lambda rng: some[rng.integers(sets)])
+        assert size_error(BundleWitness(size_error=size, size_error_std=std)) < SIZE_ERROR or std > 0.1
+
+
+def test_a_bundle_that_is_in_sight_now_and_then_is_judged():
+    size, std = worked(scale=2.0, seen=lambda t: t % 7.5 < 4.5)
+    assert size == pytest.approx(0.5, abs=4 * std) and std < 0.06
+
+
+def test_an_image_that_comes_after_its_successor_is_left_out():
+    size, std = worked(0.1, scale=2.0, late=15)
+    assert size == pytest.approx(0.5, abs=4 * std) and std < 0.06
+
+
+def test_a_velocity_that_was_bad_at_first_does_not_hide_a_wrong_print_for_ever():
+    """Bad for 25 s on the way to the bundle, then good for two minutes of work in front of it."""
+    for scale in (1.0, 1 / 0.75, 1 / 1.5):
+        rng = np.random.default_rng(3)
+        t = STEP_S * np.arange(round(120.0 / STEP_S))
+        work = np.column_stack([0.7 * np.cos(0.3 * t), 0.7 * np.sin(0.4 * t), 0.1 * np.sin(t)])
+        v = np.vstack([approach(seconds=25.0), work])
+        error = np.vstack([gauss_markov(rng, len(v) - len(t), 0.25, 6.0), gauss_markov(rng, len(t), 0.03, 5.0)])
+        assert alarms(flown(rng, v, error, scale)).any() == (scale != 1.0), scale
+
+
 # --- one estimate, average by average
 
 
 SPEED_M, FAR_M = 0.7, 12.0  # per average; at the first
 
 
-def average(i, error_m=(0.0, 0.0, 0.0), markers=ALL, std_m=0.02):
+def average(i, error_m=(0.0, 0.0, 0.0), markers=ALL, std_m=0.02, sway_W=(0.0, 0.0, 0.0)):
     """Of an approach; error_m: of the way reported."""
     p = np.array([SPEED_M * i - FAR_M, 0.0, 0.0])
-    return Average(i * PERIOD_S, -p, p + [FAR_M, 0.0, 0.0] + error_m, std_m, markers, np.zeros(3))
+    return Average(i * PERIOD_S, -p, p + [FAR_M, 0.0, 0.0] + error_m, std_m, markers, np.array(sway_W))
 
 
 def approached(count=8, velocity=VELOCITY_ERRORS[2], std_m=0.02, errors_m=None, sway_W=(0.0, 0.0, 0.0)):
     test = SizeTest(velocity)
     for i in range(count):
-        test.add(average(i, np.zeros(3) if errors_m is None else errors_m[i], std_m=std_m), np.array(sway_W), False)
+        test.add(average(i, np.zeros(3) if errors_m is None else errors_m[i], std_m=std_m, sway_W=sway_W))
     return test
 
 
@@ -250,8 +308,8 @@ def test_after_an_interruption_the_way_before_and_after_it_is_not_compared(inter
 def test_a_step_that_no_velocity_error_explains_is_no_size():
     test = approached()
     before = test.estimate()[0]
-    test.add(average(8, np.array([3.0, 0.0, 0.0])), np.zeros(3), False)
-    test.add(average(9, np.array([3.0, 0.0, 0.0])), np.zeros(3), False)
+    test.add(average(8, np.array([3.0, 0.0, 0.0])))
+    test.add(average(9, np.array([3.0, 0.0, 0.0])))
     assert abs(test.estimate()[0] - before) < 1e-3
 
 
@@ -260,7 +318,7 @@ def test_a_step_of_the_range_by_other_markers_says_little_about_the_size():
     for markers in (ALL, FEW):
         test = approached()
         before = test.estimate()[0]
-        test.add(average(8, np.array([0.1, 0.0, 0.0]), markers), np.zeros(3), False)
+        test.add(average(8, np.array([0.1, 0.0, 0.0]), markers))
         steps.append(abs(test.estimate()[0] - before))
     assert steps[1] < 0.3 * steps[0]
 
@@ -275,7 +333,7 @@ def test_an_error_of_the_velocity_that_outlasts_an_interruption_is_not_new():
     test = approached()
     before = test.estimate()[1]
     for i in range(8, 12):
-        test.add(average(i), np.zeros(3), i == 8)
+        test.add(average(i)._replace(after_interruption=i == 8))
     assert test.estimate()[1] > 0.95 * before
 
 
@@ -289,7 +347,7 @@ def test_what_waits_when_the_velocity_turns_out_wrong_does_not_count():
     v = approach(seconds=25.0)
     wrong_s, noticed_s = HOVER_S + 5.5, HOVER_S + 8.0
     error = np.zeros_like(v)
-    error[round(wrong_s / STEP_S) : round(noticed_s / STEP_S), 0] = 0.4
+    error[round(wrong_s / STEP_S) : round(noticed_s / STEP_S), 0] = 0.2
 
     class Noticed(SizeTests):
         def add(self, stamp_s, *seen):
@@ -301,7 +359,7 @@ def test_what_waits_when_the_velocity_turns_out_wrong_does_not_count():
         return flown(np.random.default_rng(1), v, error, tests=tests)[-1]
 
     assert abs(last(Noticed(WAIT_S))[0]) < 0.02
-    assert abs(last(SizeTests(WAIT_S))[0]) > abs(last(Noticed(WAIT_S))[0]) + 0.02  # else it does
+    assert abs(last(SizeTests(WAIT_S))[0]) > abs(last(Noticed(WAIT_S))[0]) + 0.01  # else it does
 
 
 def test_an_average_is_of_the_markers_seen_most_often():

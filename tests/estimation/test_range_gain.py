@@ -49,6 +49,23 @@ def test_a_print_that_shrinks_meanwhile_is_found():
     assert np.nanmax(found[:135]) < 1.4 < np.nanmax(found)
 
 
+def test_a_marker_that_is_missed_now_and_then_does_not_hide_it():
+    """In one image of twenty, which shows the bundle 0.1 m farther away."""
+    found = bounds(lambda t: 1.8, markers=lambda t: ALL - {3} if round(t / PERIOD_S) % 20 == 7 else ALL)
+    assert 1.4 < np.nanmedian(found[-60:]) < 1.8
+    assert np.isfinite(found[-60:]).mean() > 0.9
+
+
+def test_ten_images_a_second_are_enough():
+    witness, found = RangeGain(), []
+    for i in range(120):
+        t = 0.1 * i
+        way_m = 0.03 * np.sin(2.0 * t)
+        witness.add(t, 1.8 * (3.0 - way_m) * np.array((1.0, 0, 0)), way_m * np.array((1.0, 0, 0)), ALL)
+        found.append(witness.lower_bound)
+    assert np.isfinite(found[-60:]).all() and found[-1] > 1.4
+
+
 def test_noise_of_the_way_makes_the_bound_smaller():
     """It must not accuse a true print."""
     rng, witness, found = np.random.default_rng(1), RangeGain(), []
