@@ -1,10 +1,14 @@
 """The photographs of an inspection: one request at a time, repeated where it fails, and what became of each."""
 
+import math
+
 from companion.core.enums import CaptureOutcome
 from companion.core.messages import Capture, CaptureRequest
 from companion.mission.inspection_route import Stop, Wanted
 
 ATTEMPTS = 3  # of one photograph: a request, and two more
+RETRY_S = 3.0  # between two requests, after a refusal
+OUTAGE_S = 6.0  # of a camera that refuses; longer than the row `payload_camera` lets it be unready
 ANSWER_TIMEOUT_S = 30.0  # the payload process has shorter ones for a silent camera; this is for a silent process
 BETTER = (
     CaptureOutcome.LOST,
@@ -18,14 +22,19 @@ class Captures:
     """Requests photographs and keeps the best answer to each.
 
     outcomes, reasons: by the photograph's number in the plan. An answer that comes late counts.
+
+    A refusal may come within milliseconds, and its cause (a gap in the heartbeats, a busy camera) may be over in seconds: the
+    next attempt waits, so that all of them last for `OUTAGE_S`. A camera that has refused for longer is not waited for
+    again at each station of a plan that goes on without it.
     """
 
     def __init__(self) -> None:
         self.outcomes: dict[int, CaptureOutcome] = {}
         self.reasons: dict[int, str] = {}  # why one is missing or not sharp
         self._open: Wanted | None = None
-        self._due = False  # the open one is to be requested, for the first time or again
+        self._due_s = math.inf  # when the open one is to be requested, for the first time or again
         self._asked_s = 0.0
+        self._refused_s: float | None = None  # first request of those that were refused one after the other
         self._attempts = 0
 
     def count(self, *outcomes: CaptureOutcome) -> int:
@@ -66,12 +75,12 @@ class Captures:
         if photograph is None or self.settled(photograph):
             return None
         if self._open is None or self._open.id != photograph.id:
-            self._open, self._attempts, self._due = photograph, 0, True
-        elif not self._due and now_s - self._asked_s > ANSWER_TIMEOUT_S:
+            self._open, self._attempts, self._due_s = photograph, 0, now_s
+        elif math.isinf(self._due_s) and now_s - self._asked_s > ANSWER_TIMEOUT_S:
             self._note(photograph.id, CaptureOutcome.LOST, f"no answer for {ANSWER_TIMEOUT_S:g} s")
-        if self._open is None or not self._due:
+        if self._open is None or now_s < self._due_s:
             return None
-        self._due, self._asked_s = False, now_s
+        self._due_s, self._asked_s = math.inf, now_s
         self._attempts += 1
         item, row, column = photograph.place
         return CaptureRequest(
@@ -94,9 +103,14 @@ class Captures:
         before = self.outcomes.get(number, CaptureOutcome.LOST)
         if BETTER.index(outcome) >= BETTER.index(before):
             self.outcomes[number], self.reasons[number] = outcome, reason
+        if outcome != CaptureOutcome.REFUSED:
+            self._refused_s = None
         if self._open is None or self._open.id != number:
             return
+        if outcome == CaptureOutcome.REFUSED and self._refused_s is None:
+            self._refused_s = self._asked_s
         if outcome == CaptureOutcome.TAKEN or self._attempts >= ATTEMPTS:
             self._open = None
         else:
-            self._due = True
+            wait = self._refused_s is not None and self._asked_s - self._refused_s < OUTAGE_S
+            self._due_s = self._asked_s + (RETRY_S if wait else 0.0)
