@@ -232,13 +232,9 @@ class PayloadNode(Node):
     def _on_captured(self, m: Any, now_s: float) -> None:
         by_clock = self.clock.stamp(m.time_boot_ms, now_s)
         utc_offset_s = self._read_utc_offset_s()
-        exposed_s = NAN
-        if by_clock is not None:
-            exposed_s = by_clock[0]
-        elif m.time_utc and math.isfinite(utc_offset_s):
-            exposed_s = m.time_utc * 1e-6 - utc_offset_s
-        if not now_s - LATE_MAX_S < exposed_s <= now_s + FUTURE_S:  # a clock that was never set
-            exposed_s = NAN
+        # A camera may answer TIMESYNC by another clock than it stamps with, or never have been set: the first that can be true.
+        stamps_s = [NAN if by_clock is None else by_clock[0], m.time_utc * 1e-6 - utc_offset_s if m.time_utc else NAN]
+        exposed_s = next((s for s in stamps_s if now_s - LATE_MAX_S < s <= now_s + FUTURE_S), NAN)
         key = (m.time_utc or m.time_boot_ms, m.capture_result)
         found = self.shots.take(Answer(m.image_index, key, exposed_s, m.time_boot_ms), now_s)
         if found is None:

@@ -219,6 +219,32 @@ def test_a_late_answer_during_the_repeated_request_is_not_taken_for_the_second_a
     assert rig.counts == {"requested": 2, "taken": 2, "late": 1}
 
 
+@pytest.mark.parametrize("timesync", ["not answered", "by another clock"])
+def test_utc_distinguishes_a_late_answer_from_that_of_the_request_in_work(timesync):
+    """MAVSDK answers TIMESYNC by Unix time and stamps by the time since its start."""
+    rig = Rig(FIXED, msgspec.structs.replace(EXACT, answers_timesync=False)).ready()
+
+    def answered(message: CameraTx) -> list[CameraTx]:
+        if message.number == common.MAVLINK_MSG_ID_TIMESYNC and timesync == "by another clock":
+            ts1_ns = int.from_bytes(message.payload.ljust(16, b"\0")[8:16], "little")
+            rig.node.clock.answer(round((1.79e9 + rig.now_s) * 1e9), ts1_ns, rig.now_s + 0.004)
+        return [message]
+
+    rig.change_tx = answered
+    rig.run(3.0)
+    rig.payload.faults.late_s = 3.6
+    assert rig.request(id=1).outcome is CaptureOutcome.LOST
+    rig.ask(id=2)
+    rig.run(0.25)  # the command was sent, the shutter is still closed
+    rig.payload.faults.late_s = 0.9
+    rig.run(8.0, lambda: len(rig.captures) == 3)
+    assert {capture.id: (capture.late, capture.image_index) for capture in rig.captures[1:]} == {
+        1: (True, 0),
+        2: (False, 1),
+    }
+    assert all(capture.clock is ExposureClock.UTC for capture in rig.captures[1:])
+
+
 def test_a_repeated_answer_is_counted_once():
     rig = Rig(FIXED).ready()
     rig.payload.faults.repeats_answers = True
