@@ -548,6 +548,7 @@ class PayloadStatus(Message):
     gimbal: bool = False  # one is used, and reports its attitude
     gimbal_q_BG: Quat = (1.0, 0.0, 0.0, 0.0)  # of the gimbal in the body; (1, 0, 0, 0) without one
     utc_offset_s: float = float("nan")  # UTC minus companion time, NaN unknown
+    gimbal_foreign: int = 0  # reports of gimbals that are not this camera's; not used
 
 
 class CameraRx(Message):

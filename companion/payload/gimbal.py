@@ -3,6 +3,10 @@
 A gimbal reports its attitude level with the horizon: roll and pitch against the earth, yaw against the heading of the
 body or against north, by its flags. So roll and pitch of the picture come from the gimbal's own inertial sensor, the
 heading from the stack's state. MAVLink's axes are front, right, down; those of the stack front, left, up.
+
+An aircraft may carry other gimbals, which report on the same link. The camera's is the device that its manager names
+(GIMBAL_MANAGER_INFORMATION, GIMBAL_MANAGER_STATUS), else the component of the camera file where that is a gimbal's own,
+else the first that reports.
 """
 
 import bisect
@@ -24,6 +28,9 @@ COMMAND_PERIOD_S = 1.0  # the command is repeated while the gimbal is not at its
 REACHED_RAD = math.radians(1.0)
 NORTH = quat_from_rpy(0.0, 0.0, math.pi / 2)  # heading of north in the world, whose x axis points east
 UNIT_MIN = 0.9  # length of a reported quaternion
+COMPONENTS = frozenset((common.MAV_COMP_ID_GIMBAL, *range(common.MAV_COMP_ID_GIMBAL2, common.MAV_COMP_ID_GIMBAL6 + 1)))
+WITHOUT_COMPONENT = range(1, 7)  # ids of devices that their manager reports for
+Sender = tuple[int, int, int]  # system, component, gimbal_device_id
 
 
 class GimbalReport(NamedTuple):
@@ -36,19 +43,62 @@ class GimbalReport(NamedTuple):
 
 
 class Gimbal:
-    """Reports of the last seconds, and whether the gimbal stands at the wanted pitch."""
+    """Reports of the last seconds, and whether the gimbal stands at the wanted pitch.
 
-    def __init__(self) -> None:
+    foreign: reports of other gimbals, which are not used.
+    """
+
+    def __init__(self, manager: int) -> None:
+        """manager: its component, as in the camera file."""
+        self.foreign = 0
+        self._manager = manager
+        self._device: int | None = None  # as the manager names it
+        self._sender: Sender | None = None
         self._reports: deque[GimbalReport] = deque()
         self._wanted_rad: float | None = None
         self._reached_s = math.inf  # since when it stands there
         self._due_s = -math.inf
 
-    def put(self, m: Any, now_s: float) -> bool:
-        """Take a GIMBAL_DEVICE_ATTITUDE_STATUS; returns whether it can be used."""
+    def name_device(self, device: int) -> None:
+        """Take the `gimbal_device_id` of the manager; the first one counts, 0 names none."""
+        if self._device is not None or not (device in COMPONENTS or device in WITHOUT_COMPONENT):
+            return
+        self._device = device
+        if self._sender is not None and not self._is_own(self._sender):
+            self._forget()
+
+    def _is_own(self, sender: Sender) -> bool:
+        """It may be the camera's gimbal."""
+        _, component, device = sender
+        named = self._device
+        if named is None:
+            return component == self._manager or self._manager not in COMPONENTS
+        return (component == named and named in COMPONENTS) or (component == self._manager and device in (0, named))
+
+    def _is_used(self, sender: Sender, now_s: float) -> bool:
+        """Whether a report counts; the first own gimbal stays the one, unless it is silent and the manager named the other."""
+        if sender == self._sender:
+            return True
+        replaced = self._device is not None and not self.is_reporting(now_s)
+        if not self._is_own(sender) or (self._sender is not None and not replaced):
+            return False
+        self._forget()
+        self._sender = sender
+        return True
+
+    def _forget(self) -> None:
+        """The reports so far were of another gimbal."""
+        self._reports.clear()
+        self._sender, self._reached_s = None, math.inf
+
+    def put(self, m: Any, system: int, component: int, now_s: float) -> bool:
+        """Take a GIMBAL_DEVICE_ATTITUDE_STATUS and who sent it; returns whether it is used."""
         q = np.array([m.q[0], m.q[1], -m.q[2], -m.q[3]])
         length = math.sqrt(float(q @ q))
         if not UNIT_MIN < length < 1 / UNIT_MIN:  # NaN, too
+            return False
+        if not self._is_used((system, component, m.gimbal_device_id), now_s):
+            self.foreign += 1
             return False
         in_vehicle = bool(m.flags & common.GIMBAL_DEVICE_FLAGS_YAW_IN_VEHICLE_FRAME)
         in_earth = bool(m.flags & common.GIMBAL_DEVICE_FLAGS_YAW_IN_EARTH_FRAME)

@@ -6,7 +6,7 @@ older commands (MAV_CMD_REQUEST_CAMERA_INFORMATION and so on) in turn with it, b
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from pymavlink.dialects.v20 import common
 
@@ -16,7 +16,7 @@ SILENT_S = 3.5  # three heartbeats
 RETRY_S = 1.0
 STORAGE_PERIOD_S = 5.0
 FREE_MIN_MB = 50.0  # two pictures of a large camera
-NO_STORAGE = {
+NO_STORAGE = {  # the last that applies to any of its slots is named
     common.STORAGE_STATUS_EMPTY: "it has no storage; insert a card",
     common.STORAGE_STATUS_UNFORMATTED: "its storage is not formatted",
 }
@@ -29,6 +29,18 @@ OF_OLD_COMMAND = {command: number for number, command in OLD_COMMANDS.items()}
 Command = Callable[[int, tuple[float, ...]], Packable]  # MAV_CMD, parameters → COMMAND_LONG to the camera
 
 
+class Storage(NamedTuple):
+    """One card slot, as reported."""
+
+    status: int
+    free_mb: float  # NaN: not reported
+
+    @property
+    def holds_photographs(self) -> bool:
+        """There is a card with enough free, or nothing is known against it."""
+        return self.status not in NO_STORAGE and not self.free_mb < FREE_MIN_MB
+
+
 class Introduction:
     """The camera's own account of itself; `system` is None until its first heartbeat."""
 
@@ -36,9 +48,8 @@ class Introduction:
         self.component = component
         self.system: int | None = None
         self.model = ""
-        self.storage_free_mb = math.nan
         self.image_count: int | None = None
-        self._storage_status: int | None = None
+        self._storages: dict[int, Storage] = {}  # by storage_id: a camera with two slots reports both
         self._heard_s = -math.inf
         self._answered: set[int] = set()
         self._unsupported: dict[int, set[int]] = {}  # message → commands that the camera does not know
@@ -50,6 +61,7 @@ class Introduction:
         if now_s - self._heard_s > SILENT_S:
             self._answered.clear()
             self._unsupported.clear()
+            self._storages.clear()
             self._due_s = dict.fromkeys(OLD_COMMANDS, -math.inf)
         self.system, self._heard_s = system, now_s
 
@@ -60,9 +72,9 @@ class Introduction:
         if kind == common.MAVLINK_MSG_ID_CAMERA_INFORMATION:
             self.model = f"{text(m.vendor_name)} {text(m.model_name)}".strip()
         elif kind == common.MAVLINK_MSG_ID_STORAGE_INFORMATION:
-            self._storage_status = m.status
             free = m.available_capacity
-            self.storage_free_mb = free if math.isfinite(free) and m.total_capacity > 0 else math.nan
+            known = math.isfinite(free) and m.total_capacity > 0
+            self._storages[m.storage_id] = Storage(m.status, free if known else math.nan)
             self._due_s[kind] = now_s + STORAGE_PERIOD_S
         else:
             self.image_count = m.image_count
@@ -72,6 +84,13 @@ class Introduction:
         if result in (common.MAV_RESULT_UNSUPPORTED, common.MAV_RESULT_DENIED):
             number = OF_OLD_COMMAND.get(command, requested)
             self._unsupported.setdefault(number, set()).add(command)
+
+    @property
+    def storage_free_mb(self) -> float:
+        """Of the card with the most of it free [MB]; NaN: not reported."""
+        cards = [storage for storage in self._storages.values() if storage.status not in NO_STORAGE]
+        free_mb = [storage.free_mb for storage in cards or self._storages.values()]
+        return max((free for free in free_mb if math.isfinite(free)), default=math.nan)
 
     def is_connected(self, now_s: float) -> bool:
         return now_s - self._heard_s <= SILENT_S
@@ -86,11 +105,18 @@ class Introduction:
         storage = common.MAVLINK_MSG_ID_STORAGE_INFORMATION
         if storage not in self._answered and len(self._unsupported.get(storage, ())) < 2:
             return f"camera {name}: has not reported its storage (STORAGE_INFORMATION)"
-        if self._storage_status in NO_STORAGE:
-            return f"camera {name}: {NO_STORAGE[self._storage_status]}"
-        if self.storage_free_mb < FREE_MIN_MB:
-            return f"camera {name}: {self.storage_free_mb:.0f} MB of its storage are free, less than {FREE_MIN_MB:g}"
+        if why := self._full_or_absent():
+            return f"camera {name}: {why}"
         return ""
+
+    def _full_or_absent(self) -> str:
+        """Why none of its cards can take a photograph, "" when one can or none was reported."""
+        storages = self._storages.values()
+        if not storages or any(storage.holds_photographs for storage in storages):
+            return ""
+        if any(storage.status not in NO_STORAGE for storage in storages):
+            return f"{self.storage_free_mb:.0f} MB of its storage are free, less than {FREE_MIN_MB:g}"
+        return [why for status, why in NO_STORAGE.items() if any(s.status == status for s in storages)][-1]
 
     def requests(self, now_s: float) -> Iterator[tuple[int, tuple[float, ...], int]]:
         """(MAV_CMD, parameters, message asked for) of what is due now."""

@@ -59,6 +59,7 @@ STILL_WINDOW_S = 0.2  # the expected blur of all these is below the limit before
 TRIGGER_SHARE = 0.7  # of blur_max_px: the rest is for the motion's change until the exposure
 FUTURE_S = 0.1  # by which a good clock may seem to be ahead
 POSE_WAIT_S = 0.3  # the state of the exposure arrives a moment later
+NAMES_GIMBAL = (common.MAVLINK_MSG_ID_GIMBAL_MANAGER_INFORMATION, common.MAVLINK_MSG_ID_GIMBAL_MANAGER_STATUS)
 AUTOPILOT = common.MAV_COMP_ID_AUTOPILOT1
 NAN = math.nan
 NO_VECTOR: Vec3 = (NAN, NAN, NAN)
@@ -110,7 +111,8 @@ class PayloadNode(Node):
         self._autopilot = vehicle.fcu.autopilot_system_id
         self._by_px4 = self.control.trigger == "px4"
         self.introduction = Introduction(self.control.component_id or STILL_COMPONENT)
-        self.gimbal = None if self.control.gimbal_component_id is None else Gimbal()
+        manager = self.control.gimbal_component_id
+        self.gimbal = None if manager is None else Gimbal(manager)
         self.shots = Shots(0.5 * self.control.shutter_delay_s)
         self.history = History()
         self.clock = CameraClock()
@@ -173,7 +175,8 @@ class PayloadNode(Node):
         elif problem := self.introduction.problem(now_s):
             return problem
         if self.gimbal is not None and not self.gimbal.is_reporting(now_s):
-            return f"gimbal {self.control.gimbal_component_id}: does not report its attitude"
+            other = ", another one does" if self.gimbal.foreign else ""
+            return f"gimbal {self.control.gimbal_component_id}: does not report its attitude{other}"
         return ""
 
     # --- MAVLink --------------------------------------------------------------------------------------------------
@@ -187,7 +190,10 @@ class PayloadNode(Node):
         of_autopilot = (message.system, message.component) == (self._autopilot, AUTOPILOT)
         number = message.number
         if number == common.MAVLINK_MSG_ID_GIMBAL_DEVICE_ATTITUDE_STATUS and self.gimbal is not None:
-            self.gimbal.put(m, now_s)
+            self.gimbal.put(m, message.system, message.component, now_s)
+        elif number in NAMES_GIMBAL and self.gimbal is not None:
+            if message.component == self.control.gimbal_component_id:
+                self.gimbal.name_device(m.gimbal_device_id)
         elif number == common.MAVLINK_MSG_ID_HEARTBEAT:
             if message.component == self.control.gimbal_component_id:
                 self._gimbal_system = message.system
@@ -513,6 +519,7 @@ class PayloadNode(Node):
             gimbal=self.gimbal is not None and self.gimbal.is_reporting(now_s),
             gimbal_q_BG=self._gimbal_q_BG(),
             utc_offset_s=self._read_utc_offset_s(),
+            gimbal_foreign=0 if self.gimbal is None else self.gimbal.foreign,
         )
 
     def _gimbal_q_BG(self) -> Quat:

@@ -159,6 +159,66 @@ def test_gimbal_reports_with_yaw_from_north_give_the_same_attitude():
     assert turned_deg(first.q_WC, second.q_WC) < 0.1
 
 
+def level_gimbal(message: CameraRx, component: int, device: int = 0) -> CameraRx:
+    """The same report as of another gimbal, which stands level."""
+    flags = common.GIMBAL_DEVICE_FLAGS_YAW_IN_VEHICLE_FRAME
+    report = common.MAVLink_gimbal_device_attitude_status_message(
+        0, 0, 0, flags, [1.0, 0.0, 0.0, 0.0], 0.0, 0.0, 0.0, 0, math.nan, math.nan, device
+    )
+    payload = bytes(report.pack(common.MAVLink(None))[10:-2])
+    return msgspec.structs.replace(message, component=component, payload=payload)
+
+
+@pytest.mark.parametrize("component", [171, 1])
+def test_another_gimbal_on_the_link_changes_nothing(component):
+    rig = Rig()
+    attitude = common.MAVLINK_MSG_ID_GIMBAL_DEVICE_ATTITUDE_STATUS
+    rig.change_rx = lambda m: [level_gimbal(m, component), m] if m.number == attitude else [m]
+    rig.ready()
+    capture = rig.request(pitch_rad=1.2)
+    assert capture.outcome is CaptureOutcome.TAKEN, capture.reason
+    assert turned_deg(capture.q_WC, rig.truths[0].q_WC) < 0.05
+    assert rig.statuses[-1].gimbal_foreign > 10
+
+
+@pytest.mark.parametrize(
+    ("device", "other"),
+    [(154, (171, 0)), (0, (171, 0)), (1, (1, 2)), (1, (154, 0))],
+    ids=["a gimbal's component", "none: the first", "of two devices of PX4", "of PX4, not another component"],
+)
+def test_the_gimbal_is_the_one_that_its_manager_names(device, other):
+    """PX4 is the manager; by its own devices it reports under its own component."""
+    rig = Rig(with_control(CAMERA, gimbal_component_id=1))
+    attitude = common.MAVLINK_MSG_ID_GIMBAL_DEVICE_ATTITUDE_STATUS
+    status = common.MAVLink_gimbal_manager_status_message(0, 0, device, 1, 192, 0, 0)
+    named = CameraRx(
+        stamp_s=0, system=1, component=1, number=status.id, payload=bytes(status.pack(common.MAVLink(None))[10:-2])
+    )
+
+    def both(message: CameraRx) -> list[CameraRx]:
+        if message.number != attitude:
+            return [message]
+        own = msgspec.structs.replace(message, component=1) if device == 1 else message
+        before = [own] if device == 0 else []  # else the other one is heard first
+        if rig.now_s > 0.5:
+            before.append(named)
+        return [*before, level_gimbal(message, *other), own]
+
+    rig.change_rx = both
+    rig.ready()
+    capture = rig.request(pitch_rad=1.2)
+    assert capture.outcome is CaptureOutcome.TAKEN, capture.reason
+    assert turned_deg(capture.q_WC, rig.truths[0].q_WC) < 0.05
+
+
+def test_a_silent_gimbal_is_not_replaced_by_another_one():
+    rig = Rig().ready()
+    attitude = common.MAVLINK_MSG_ID_GIMBAL_DEVICE_ATTITUDE_STATUS
+    rig.change_rx = lambda m: [level_gimbal(m, 171)] if m.number == attitude else [m]
+    rig.run(2.0)
+    assert rig.request(wait_s=0.0).reason == "gimbal 154: does not report its attitude, another one does"
+
+
 # --- every photograph is accounted for -------------------------------------------------------------------------------
 
 
@@ -337,6 +397,41 @@ def test_a_full_card_refuses():
     rig.run(3.0)
     assert rig.statuses[-1].problem.endswith("40 MB of its storage are free, less than 50")
     assert rig.statuses[-1].storage_free_mb == 40.0
+
+
+READY, EMPTY, UNFORMATTED = (
+    common.STORAGE_STATUS_READY,
+    common.STORAGE_STATUS_EMPTY,
+    common.STORAGE_STATUS_UNFORMATTED,
+)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["first slot first", "second slot first"])
+@pytest.mark.parametrize(
+    ("slots", "problem", "free_mb"),
+    [
+        (((READY, 60000.0), (EMPTY, 0.0)), "", 60000.0),
+        (((READY, 20.0), (READY, 8000.0)), "", 8000.0),
+        (((READY, 20.0), (EMPTY, 0.0)), "20 MB of its storage are free, less than 50", 20.0),
+        (((UNFORMATTED, 0.0), (EMPTY, 0.0)), "its storage is not formatted", math.nan),
+        (((EMPTY, 0.0), (EMPTY, 0.0)), "it has no storage; insert a card", math.nan),
+    ],
+)
+def test_one_card_that_is_ready_is_enough_for_a_camera_with_two_slots(order, slots, problem, free_mb):
+    introduction = Rig(FIXED).ready().node.introduction
+    introduction.put_heartbeat(1, 20.0)  # after a silence: it introduces itself again
+    for number in (common.MAVLINK_MSG_ID_CAMERA_INFORMATION, *order):
+        if number in order:
+            status, free = slots[number]
+            total = 64000.0 if free else 0.0
+            introduction.put(
+                common.MAVLink_storage_information_message(0, number + 1, 2, status, total, total - free, free, 0, 0),
+                20.0,
+            )
+        else:
+            introduction.put(common.MAVLink_camera_information_message(0, [65] * 32, [66] * 32, *[0] * 9, b""), 20.0)
+    assert introduction.problem(20.0).endswith(problem) and bool(introduction.problem(20.0)) is bool(problem)
+    assert introduction.storage_free_mb == pytest.approx(free_mb, nan_ok=True)
 
 
 def test_a_silent_camera_refuses_and_comes_back():
