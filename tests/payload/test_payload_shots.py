@@ -1,0 +1,100 @@
+"""Answers that come again, late, out of order or from a camera that restarted: each photograph has its own."""
+
+import math
+
+import pytest
+
+from companion.core.messages import CaptureRequest
+from companion.payload.shots import Answer, Shot, Shots
+
+
+class Camera:
+    """Requests that are commanded at a time, and the answers to them."""
+
+    def __init__(self, has_clock: bool = True) -> None:
+        self.shots, self.has_clock = Shots(0.06), has_clock
+
+    def command(self, id: int, now_s: float) -> Shot:
+        request = CaptureRequest(
+            stamp_s=now_s, id=id, item="face", row=0, column=id, frame="pier", pitch_rad=0.0, distance_m=5.0
+        )
+        shot = self.shots.open = self.shots.begin(request, now_s)
+        shot.triggered_s, shot.sent, shot.acked = now_s, 1, True
+        return shot
+
+    def answer(
+        self, index: int, exposed_s: float, now_s: float, boot_s: float = math.nan, taken: bool = True
+    ) -> tuple[int, bool] | None:
+        """The photograph that an answer is taken for, and whether it was late; boot_s: camera's clock, else that of the exposure."""
+        boot_ms = round(1e3 * (exposed_s if math.isnan(boot_s) else boot_s))
+        at_s = exposed_s if self.has_clock else math.nan
+        found = self.shots.take(Answer(index, (boot_ms, int(taken)), at_s, boot_ms), now_s)
+        return None if found is None else (found[0].request.id, found[1])
+
+
+@pytest.mark.parametrize("has_clock", [True, False], ids=["clock", "no clock"])
+def test_a_late_answer_out_of_order_is_no_restart_of_the_camera(has_clock):
+    camera = Camera(has_clock)
+    camera.command(1, 10.0)
+    camera.shots.lose(13.0)
+    camera.command(2, 14.0)
+    assert camera.answer(6, 14.1, 14.3) == (2, False)
+    assert camera.answer(5, 10.1, 14.5) == (1, True)
+    camera.command(3, 18.0)
+    assert camera.answer(6, 14.1, 18.2) is None  # comes again
+    assert camera.answer(7, 18.1, 18.3) == (3, False)
+    counts = camera.shots.counts
+    assert (counts.late, counts.duplicated, counts.foreign, counts.lost, camera.shots.missing) == (1, 1, 0, 0, 0)
+
+
+@pytest.mark.parametrize("has_clock", [True, False], ids=["clock", "no clock"])
+def test_a_repeated_answer_with_another_time_stamp_is_counted_once(has_clock):
+    camera = Camera(has_clock)
+    for id in (1, 2):
+        camera.command(id, 10.0 * id)
+        assert camera.answer(4 + id, 10.0 * id + 0.1, 10.0 * id + 0.2) == (id, False)
+    camera.command(3, 30.0)
+    assert camera.answer(6, 30.15, 30.2) is None
+    assert camera.answer(7, 30.1, 30.3, boot_s=30.2) == (3, False)
+    assert (camera.shots.counts.duplicated, camera.shots.counts.foreign) == (1, 0)
+
+
+@pytest.mark.parametrize("counts_on", [True, False])
+def test_a_camera_that_restarted_may_count_from_the_beginning(counts_on):
+    camera = Camera(has_clock=False)
+    for id in range(1, 5):
+        camera.command(id, 100.0 + 10.0 * id)
+        assert camera.answer(id - 1, 100.1 + 10.0 * id, 100.2 + 10.0 * id) == (id, False)
+    for id in range(5, 10):  # the restart was at 145 s
+        camera.command(id, 100.0 + 10.0 * id)
+        index, exposed_s = (id - 1 if counts_on else id - 5), 100.1 + 10.0 * id
+        assert camera.answer(index, exposed_s, exposed_s + 0.1, boot_s=exposed_s - 145.0) == (id, False)
+    assert (camera.shots.counts.duplicated, camera.shots.missing) == (0, 0)
+
+
+def test_a_camera_that_restarted_below_the_counts_it_has_shown_takes_every_photograph():
+    """It is not behind by its clock alone: a count that is not known might be that of a late answer."""
+    camera = Camera(has_clock=False)
+    for id, index in ((1, 3), (2, 4)):
+        camera.command(id, 600.0 + 10.0 * id)
+        assert camera.answer(index, 600.1 + 10.0 * id, 600.2 + 10.0 * id) == (id, False)
+    for id in range(3, 10):
+        camera.command(id, 600.0 + 10.0 * id)
+        assert camera.answer(id - 3, 600.1 + 10.0 * id, 600.2 + 10.0 * id, boot_s=10.0 * id - 20.0) == (id, False)
+    assert camera.shots.counts.duplicated == 0
+
+
+def test_a_camera_that_does_not_count_takes_every_photograph():
+    camera = Camera()
+    for id in (1, 2, 3):
+        camera.command(id, 10.0 * id)
+        assert camera.answer(0, 10.0 * id + 0.1, 10.0 * id + 0.2) == (id, False)
+
+
+def test_failures_with_the_number_of_the_last_photograph_are_no_repeated_answers():
+    camera = Camera()
+    taken = {1: (5, True), 2: (6, True), 3: (6, False), 4: (6, False), 5: (7, True)}
+    for id, (index, success) in taken.items():
+        camera.command(id, 10.0 * id)
+        assert camera.answer(index, 10.0 * id + 0.1, 10.0 * id + 0.2, taken=success) == (id, False)
+    assert camera.shots.counts.duplicated == 0
