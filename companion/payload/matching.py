@@ -1,7 +1,8 @@
 """Which picture of a camera's card is which photograph of a log: by its name, by the camera's count, or by its time."""
 
+import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from companion.core.messages import Capture
 
 SUFFIXES = (".jpg", ".jpeg")
 TAKEN = (CaptureOutcome.TAKEN, CaptureOutcome.BLURRED)
+CLOCKS_DIFFER_S = 2.0  # between two pictures and the log: whole seconds, and the walk of a camera's clock in a flight
 
 
 class MatchError(UserError):
@@ -51,11 +53,24 @@ def by_name(pictures: Sequence[Path], photographs: Sequence[Capture]) -> Matched
     return _matched(pictures, [(named.get(Path(c.file).name) if c.file else None, c) for c in photographs])
 
 
-def by_index(pictures: Sequence[Path], photographs: Sequence[Capture], first_index: int | None, where: Path) -> Matched:
+def failed_counts(captures: Sequence[Capture]) -> frozenset[int]:
+    """The camera's counts of photographs that it reported as failed: there is no file of them."""
+    taken = {c.image_index for c in captures if c.outcome in TAKEN}
+    return frozenset(c.image_index for c in captures if c.outcome is CaptureOutcome.REFUSED) - taken - {-1}
+
+
+def by_index(
+    pictures: Sequence[Path],
+    photographs: Sequence[Capture],
+    first_index: int | None,
+    where: Path,
+    failed: Collection[int] = (),
+) -> Matched:
     """By the camera's count: one picture for each number, in order.
 
-    first_index: count of the first picture; None: the folder holds the pictures of this flight and no others. Raises `MatchError`
-    where their numbers differ, or where the camera did not count.
+    first_index: count of the first picture; None: the folder holds the pictures of this flight and no others. failed: counts
+    without a picture. Raises `MatchError` where their numbers differ, where the camera did not count, and where the times
+    of the pictures contradict those of the log.
     """
     counted = [c for c in photographs if c.image_index >= 0]
     if not counted:
@@ -63,14 +78,37 @@ def by_index(pictures: Sequence[Path], photographs: Sequence[Capture], first_ind
     indices = [c.image_index for c in counted]
     if first_index is None:
         first_index = min(indices)
-        expected = max(indices) - first_index + 1
+        without = sum(first_index < index < max(indices) for index in failed)
+        expected = max(indices) - first_index + 1 - without
         if expected != len(pictures):
+            failures = f", {without} of them failed" if without else ""
             raise MatchError(
-                f"{where}: {len(pictures)} pictures, and the camera counted {expected} from {first_index} to {max(indices)} in "
-                "the log; name the count of the first picture (--first-index), or match by time (--by time)"
+                f"{where}: {len(pictures)} pictures, and the camera counted {expected + without} from {first_index} to "
+                f"{max(indices)} in the log{failures}; name the count of the first picture (--first-index), or match by time "
+                "(--by time)"
             )
-    numbered = dict(enumerate(pictures, first_index))
-    return _matched(pictures, [(numbered.get(c.image_index), c) for c in photographs])
+    counts = (index for index in itertools.count(first_index) if index not in failed)
+    numbered = dict(zip(counts, pictures, strict=False))
+    matched = _matched(pictures, [(numbered.get(c.image_index), c) for c in photographs])
+    _check_times(matched.pairs, where)
+    return matched
+
+
+def _check_times(pairs: Sequence[tuple[Path, Capture]], where: Path) -> None:
+    """Compare how long after the first picture each was taken with the log; raises `MatchError`.
+
+    The camera's clock may be wrong by any time. It has whole seconds at least.
+    """
+    timed = [(picture, capture, taken_s) for picture, capture in pairs if (taken_s := _taken_s(picture)) is not None]
+    for picture, capture, taken_s in timed:
+        first, first_capture, first_s = timed[0]
+        after_s, logged_s = taken_s - first_s, capture.stamp_s - first_capture.stamp_s
+        if abs(after_s - logged_s) > CLOCKS_DIFFER_S:
+            raise MatchError(
+                f"{where}: {picture.name} was taken {after_s:.0f} s after {first.name}, and photograph {capture.id} of the log "
+                f"{logged_s:.0f} s after photograph {first_capture.id}: their counts do not belong together; take out pictures "
+                "that are not of this flight, name the count of the first picture (--first-index), or match by time (--by time)"
+            )
 
 
 def by_time(

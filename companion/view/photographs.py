@@ -9,7 +9,15 @@ from companion.core.command_line import HELP, Number, check_output_folder, one_l
 from companion.core.config import ConfigError, parse
 from companion.core.errors import OutputError
 from companion.core.messages import Capture, PayloadStatus
-from companion.payload.matching import MatchError, by_index, by_name, by_time, photographs_of, pictures_in
+from companion.payload.matching import (
+    MatchError,
+    by_index,
+    by_name,
+    by_time,
+    failed_counts,
+    photographs_of,
+    pictures_in,
+)
 from companion.payload.refined import read_poses, with_poses
 from companion.payload.tags import tags_of, write_tags
 from companion.planning.camera import PayloadCamera
@@ -61,7 +69,8 @@ def tag(
     FOLDER holds the pictures of the card, LOG is the flight's. The pictures themselves stay as they are.
     """
     flight = read_log(log, ("capture", "payload"))
-    taken = photographs_of(flight.of(Capture))
+    captures = flight.of(Capture)
+    taken = photographs_of(captures)
     if not taken:
         raise MatchError(f"{log}: holds no photographs of a payload camera")
     covariances: dict[tuple[int, int], tuple[float, ...] | None] = {}
@@ -77,7 +86,7 @@ def tag(
             raise MatchError(f"{log}: does not say what time it was; match by count (--by index)")
         found = by_time(pictures, taken, utc_offset_s, ahead, tolerance, folder)
     elif by == "index" or (by is None and found is not None and not found.pairs):
-        found = by_index(pictures, taken, first_index, folder)
+        found = by_index(pictures, taken, first_index, folder, failed_counts(captures))
     assert found is not None
     target = folder / "tagged" if out is None else out
     if target.resolve() == folder.resolve():

@@ -13,7 +13,15 @@ from PIL import Image
 
 from companion.core.enums import CaptureOutcome
 from companion.core.messages import TOPIC_OF, Capture, PayloadStatus
-from companion.payload.matching import MatchError, by_index, by_name, by_time, photographs_of, pictures_in
+from companion.payload.matching import (
+    MatchError,
+    by_index,
+    by_name,
+    by_time,
+    failed_counts,
+    photographs_of,
+    pictures_in,
+)
 from companion.payload.tags import EXIF_IFD, GPS_IFD, TagError, tagged, tags_of, write_tags, xmp
 from companion.recording.writer import LogWriter
 from companion.view.photographs import photographs
@@ -207,6 +215,60 @@ def test_a_card_that_does_not_fit_the_log_is_refused(tmp_path, count, indices, p
     captures = [capture(i + 1, index) for i, index in enumerate(indices)]
     with pytest.raises(MatchError, match=problem):
         by_index(pictures_in(folder), captures, None, folder)
+
+
+def with_a_failure(count=10, failed=5):
+    """Photographs of which one failed: the camera counted it, and stored no file."""
+    captures = [capture(id, 19 + id, stamp_s=100.0 + 4.0 * id) for id in range(1, count + 1)]
+    captures[failed - 1] = capture(failed, 19 + failed, outcome=CaptureOutcome.REFUSED, reason="failed")
+    return captures
+
+
+def test_a_failed_photograph_has_no_picture(tmp_path):
+    captures = with_a_failure()
+    pictures = pictures_in(card(tmp_path / "card", 9, first=101))
+    for first_index in (None, 20):
+        pairs = by_index(
+            pictures, photographs_of(captures), first_index, tmp_path / "card", failed_counts(captures)
+        ).pairs
+        assert {c.id: int(p.stem[-3:]) - 100 for p, c in pairs} == {
+            id: id if id < 5 else id - 1 for id in range(1, 11) if id != 5
+        }
+
+
+def test_a_picture_from_before_the_flight_in_the_place_of_a_failed_one_is_refused(tmp_path):
+    folder, log = card(tmp_path / "card", 10, first=100), log_of(tmp_path / "flight.mcap", with_a_failure())
+    result = CliRunner().invoke(photographs, ["tag", str(folder), str(log)])
+    assert result.exit_code == 2 and not (folder / "tagged").exists()
+    assert "10 pictures, and the camera counted 10 from 20 to 29 in the log, 1 of them failed" in result.output
+
+
+def test_a_failed_photograph_whose_number_the_next_one_has_leaves_nothing_out():
+    captures = [capture(1, 5), capture(2, 6, outcome=CaptureOutcome.REFUSED), capture(3, 6)]
+    assert failed_counts([*captures, capture(4, -1, outcome=CaptureOutcome.REFUSED)]) == frozenset()
+
+
+@pytest.mark.parametrize("ahead_s", [0.0, -3600.0], ids=["clock right", "clock an hour behind"])
+def test_pictures_whose_times_contradict_the_log_are_refused_by_their_counts(tmp_path, ahead_s):
+    """A test picture before the flight, and one of the flight that was deleted: the numbers agree."""
+    captures = [capture(id, 19 + id, stamp_s=100.0 + 4.0 * id) for id in range(1, 11)]
+    stamps_s = [90.0] + [c.stamp_s for c in captures if c.id != 5]
+    folder = card(tmp_path / "card", 10, first=100, taken_s=lambda i: UTC_OFFSET_S + ahead_s + stamps_s[i])
+    with pytest.raises(
+        MatchError, match="DSC00101.JPG was taken 14 s after DSC00100.JPG, and photograph 2 of the log 4 s"
+    ):
+        by_index(pictures_in(folder), captures, None, folder)
+    (folder / "DSC00100.JPG").unlink()
+    with pytest.raises(
+        MatchError, match="DSC00105.JPG was taken 20 s after DSC00101.JPG, and photograph 5 of the log 16 s"
+    ):
+        by_index(pictures_in(folder), captures, 20, folder)
+
+
+def test_a_camera_clock_of_whole_seconds_does_not_contradict_the_log(tmp_path):
+    captures = [capture(id, 19 + id, stamp_s=100.49 + 2.3 * id) for id in range(1, 11)]
+    folder = card(tmp_path / "card", 10, taken_s=lambda i: int(captures[i].stamp_s) + UTC_OFFSET_S)
+    assert len(by_index(pictures_in(folder), captures, None, folder).pairs) == 10
 
 
 def test_two_pictures_of_one_moment_are_refused(tmp_path):
