@@ -38,13 +38,16 @@ class _Tags(msgspec.Struct):
     p_WC: tuple[float, float, float]
 
 
-def find_files(shots: Sequence[Shot], logs: Sequence[Path], folders: Sequence[Path] = ()) -> FoundFiles:
+def find_files(
+    shots: Sequence[Shot], logs: Sequence[Path], folders: Sequence[Path] = (), without: Sequence[Path] = ()
+) -> FoundFiles:
     """Look for the photographs that were taken. logs: by the number of the flight; folders: searched with all below them.
 
+    without: folders that are left out below those, such as the report that is replaced.
     Raises `ConfigError` for a folder that is too large to be one of photographs.
     """
     found: dict[ShotKey, list[Path]] = {}
-    below, beside = _Below(folders), {folder: _tagged_in(folder) for folder in {log.parent for log in logs}}
+    below, beside = _Below(folders, without), {folder: _tagged_in(folder) for folder in {log.parent for log in logs}}
     for shot in shots:
         if shot.taken:
             folder = logs[shot.flight].parent
@@ -135,11 +138,13 @@ def _tagged(files: Sequence[Path]) -> list[Tagged]:
 class _Below:
     """Finds files below folders by their tags, or by name: of several the one with the longest equal end of its path."""
 
-    def __init__(self, folders: Sequence[Path]) -> None:
+    def __init__(self, folders: Sequence[Path], without: Sequence[Path]) -> None:
         self._by_name: dict[str, list[Path]] = {}
         files: list[Path] = []
+        left_out = {folder.resolve() for folder in without}
         for folder in folders:
-            for where, _, names in os.walk(folder):
+            for where, below, names in os.walk(folder):
+                below[:] = [name for name in below if (Path(where) / name).resolve() not in left_out]
                 files += [Path(where) / name for name in names]
                 if len(files) > SEARCH_MAX:
                     raise ConfigError(f"{folder}: more than {SEARCH_MAX} files: name the folder of the photographs")

@@ -66,6 +66,7 @@ from companion.recording.log import Log, LogError
 from companion.recording.pages import page_environment
 
 FOLDER = "inspection"  # in the folder of the flight report
+UNFINISHED, FORMER = f".{FOLDER}.part", f".{FOLDER}.old"  # beside it while it is written, and while it is replaced
 PAGE, DATA = "index.html", "inspection.js"
 TEMPLATE = "inspection_report.html.j2"
 PREVIEW_PX = 960  # width
@@ -141,32 +142,51 @@ def _received(log: Log) -> Vec3 | None:
 def write_inspection_report(
     inspection: FlownInspection, out_dir: Path, folders: Sequence[Path] = (), say: Say = lambda line: None
 ) -> InspectionReport:
-    """Write the folder `FOLDER` into another one; an earlier report there is replaced.
+    """Write the folder `FOLDER` into another one; an earlier report there is replaced once this one is whole.
 
     folders: where to look for photographs besides the places that the log names. say: called with lines on the progress.
     Raises `ConfigError` when it cannot be written.
     """
-    folder = out_dir / FOLDER
+    folder, unfinished, former = out_dir / FOLDER, out_dir / UNFINISHED, out_dir / FORMER
     try:
-        _clear(folder)
-        folder.mkdir(parents=True)
-        return _write(inspection, folder, folders, say)
+        _check_replaceable(folder)
+        for left in (unfinished, former):  # by a run that was interrupted
+            _remove(left)
+        unfinished.mkdir(parents=True)
+        try:
+            report = _write(inspection, unfinished, folders, (folder, unfinished), say)
+        except BaseException:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise
+        if os.path.lexists(folder):
+            os.rename(folder, former)
+        os.rename(unfinished, folder)
+        _remove(former)
     except OSError as error:
         raise ConfigError(f"{error.filename or folder}: report cannot be written: {error.strerror}") from None
+    return report._replace(page=folder / PAGE)
 
 
-def _clear(folder: Path) -> None:
-    """Remove an earlier report; raises `ConfigError` for a folder that is none."""
+def _check_replaceable(folder: Path) -> None:
+    """Raises `ConfigError` for a folder that is there and is no earlier report."""
     if not folder.exists():
         return
     if not (folder / DATA).is_file() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"{folder}: exists, and is not a report of an inspection: move it away or give --out")
-    shutil.rmtree(folder)
 
 
-def _write(inspection: FlownInspection, folder: Path, folders: Sequence[Path], say: Say) -> InspectionReport:
+def _remove(folder: Path) -> None:
+    if folder.is_symlink():
+        folder.unlink()
+    elif folder.exists():
+        shutil.rmtree(folder)
+
+
+def _write(
+    inspection: FlownInspection, folder: Path, folders: Sequence[Path], reports: Sequence[Path], say: Say
+) -> InspectionReport:
     plan, shots = inspection.plan, inspection.shots
-    files = find_files(shots, [log.path for log in inspection.logs], folders)
+    files = find_files(shots, [log.path for log in inspection.logs], folders, reports)
     kept, widths = _photographs(inspection, files, folder, say)
     unreadable = [
         f"{photograph_name(shot.capture)}: {files.paths[shot.key]}: cannot be opened as a picture"

@@ -335,6 +335,39 @@ def test_a_folder_that_is_no_report_is_not_replaced(tmp_path):
     assert (tmp_path / "inspection/notes.txt").read_text() == "mine"
 
 
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt, OSError(28, "No space left on device")])
+def test_an_interrupted_report_leaves_the_one_before(tmp_path, monkeypatch, interruption):
+    before = written(tmp_path, Made(only=frozenset({1}))).page.read_text()
+    inspection = read_inspection([read_log(tmp_path / "flight.mcap")])
+
+    def interrupted(*_):
+        raise interruption
+
+    with monkeypatch.context() as patched:
+        patched.setattr("companion.recording.inspection_report._mosaic", interrupted)
+        with pytest.raises((KeyboardInterrupt, ConfigError)):
+            write_inspection_report(inspection, tmp_path)
+    assert (tmp_path / "inspection/index.html").read_text() == before
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+    # a run that was killed, at any point
+    for left in (".inspection.part", ".inspection.old"):
+        (tmp_path / left / "photographs").mkdir(parents=True)
+    page = write_inspection_report(inspection, tmp_path).page
+    assert page == tmp_path / "inspection/index.html" and page.read_text() == before
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_photographs_in_the_report_that_is_replaced_are_not_found_twice(tmp_path):
+    log = make_log(tmp_path / "flight.mcap", Made(only=frozenset({1})))
+    (tmp_path / "flight_camera").rename(tmp_path / "card")
+    inspection = read_inspection([read_log(log)])
+    for _ in range(2):
+        report = write_inspection_report(inspection, tmp_path, [tmp_path])
+        assert report.missing_files == []
+        copied = next((tmp_path / "inspection/photographs").iterdir())
+        copied.with_name("IMG_0001.JPG").write_bytes(copied.read_bytes())
+
+
 # --- the command --------------------------------------------------------------------------------------------------------
 
 
