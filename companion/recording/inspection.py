@@ -188,11 +188,15 @@ def plan_difference(first: FlownPlan, second: FlownPlan) -> str:
 def shots_of(messages: sr.Messages, plan: FlownPlan, flight: int = 0, utc_offset_s: float | None = None) -> list[Shot]:
     """All captures of a flight, one for each attempt, in the order of their stamps.
 
+    A late answer replaces the one that says "lost". A payload process that was restarted counts attempts from 1 again: of
+    two with the same number the one with the better photograph stays.
     utc_offset_s: UTC minus companion time; None: unknown.
     """
     latest: dict[tuple[int, int], Capture] = {}
     for capture in sr.of(messages, Capture):
-        latest[capture.id, capture.attempt] = capture  # a late answer replaces the one that says "lost"
+        key = (capture.id, capture.attempt)
+        if key not in latest or _worth(capture) >= _worth(latest[key]):
+            latest[key] = capture
     places = _Places(messages, plan)
     truths = {truth.image_index: truth for truth in sr.of(messages, CaptureTruth)}
     shots = []
@@ -209,6 +213,11 @@ def shots_of(messages: sr.Messages, plan: FlownPlan, flight: int = 0, utc_offset
             )
         shots.append(shot)
     return shots
+
+
+def _worth(capture: Capture) -> int:
+    """Sharp before blurred before none."""
+    return (capture.outcome in PICTURES) + (capture.outcome == CaptureOutcome.TAKEN)
 
 
 def best_shots(shots: Iterable[Shot]) -> dict[tuple[str, Place], Shot]:

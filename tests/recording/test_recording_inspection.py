@@ -129,6 +129,25 @@ def test_a_late_answer_replaces_the_lost_one(log):
     assert [shot.capture.outcome for shot in shots if shot.capture.id == 2] == [CaptureOutcome.TAKEN]
 
 
+def test_a_refusal_after_a_restart_of_the_payload_process_does_not_replace_a_photograph(complete):
+    """It counts attempts from 1 again."""
+    plan = plan_of_log(complete)
+    first, *others = complete.of(Capture)
+    fields = {f: getattr(first, f) for f in first.__struct_fields__}
+
+    def capture(outcome, after_s):
+        return Capture(**(fields | {"outcome": CaptureOutcome(outcome), "stamp_s": first.stamp_s + after_s}))
+
+    for outcomes, best in (
+        (("blurred", "refused"), "blurred"),
+        (("blurred", "taken", "lost"), "taken"),
+        (("lost", "refused"), "refused"),
+    ):
+        captures = [capture(outcome, 0.1 * i) for i, outcome in enumerate(outcomes)]
+        shots = shots_of(dict(complete) | {"capture": [*captures, *others]}, plan)
+        assert [shot.capture.outcome for shot in shots if shot.capture.id == first.id] == [best]
+
+
 def test_of_two_attempts_the_sharp_one_counts(log):
     plan = plan_of_log(log)
     shots = shots_of(log, plan)
