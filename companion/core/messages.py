@@ -525,6 +525,7 @@ class Capture(Message):
     # Of the camera: latitude, longitude [°], altitude over mean sea level [m] by the flight controller's origin; None: unknown.
     geo: Vec3 | None = None
     geo_std_m: float = float("nan")  # horizontal
+    geo_v_std_m: float = float("nan")  # vertical; NaN: the receiver does not report it
     speed_m_s: float = float("nan")  # of the camera
 
 

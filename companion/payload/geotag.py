@@ -24,7 +24,7 @@ class Georeference:
         self._mean: Vec3 = (0.0, 0.0, 0.0)  # east, north, up from `_first` to the origin
         self._samples = 0
         self._gnss_s = -math.inf
-        self.h_std_m = math.nan  # as the receiver reports it
+        self.h_std_m = self.v_std_m = math.nan  # as the receiver reports them
 
     def put_position(self, position: FcuPosition) -> None:
         """Take the flight controller's position."""
@@ -38,7 +38,7 @@ class Georeference:
             return
         if status.gnss_s == self._gnss_s or abs(status.stamp_s - position.stamp_s) > POSITION_AGE_MAX_S:
             return
-        self._gnss_s, self.h_std_m = status.gnss_s, status.gnss_h_acc_m
+        self._gnss_s, self.h_std_m, self.v_std_m = status.gnss_s, status.gnss_h_acc_m, status.gnss_v_acc_m
         if self._first is None:
             self._first = gnss
         self._samples = min(self._samples + 1, SAMPLES_MAX)

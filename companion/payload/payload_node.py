@@ -495,6 +495,7 @@ class PayloadNode(Node):
         capture.geo = self.georeference.place(capture.p_WC)
         h_std_m = self.georeference.h_std_m
         capture.geo_std_m = math.hypot(state.position_std_m, h_std_m if math.isfinite(h_std_m) else 0.0)
+        capture.geo_v_std_m = math.hypot(state.position_std_m, self.georeference.v_std_m)
 
     def _status(self, now_s: float) -> PayloadStatus:
         counts, introduction = self.shots.counts, self.introduction

@@ -70,6 +70,7 @@ class PhotographTags(msgspec.Struct, frozen=True, kw_only=True):
     longitude_deg: float | None
     altitude_m: float | None
     position_error_m: float | None  # horizontal, of the geographic place
+    altitude_error_m: float | None
     direction_deg: float | None  # of the optical axis from north, clockwise
 
 
@@ -115,6 +116,7 @@ def tags_of(
         longitude_deg=_finite(geo[1]),
         altitude_m=_finite(geo[2]),
         position_error_m=_finite(capture.geo_std_m) if capture.geo is not None else None,
+        altitude_error_m=_finite(capture.geo_v_std_m) if capture.geo is not None else None,
         direction_deg=_direction_deg(capture),
     )
 
@@ -170,7 +172,9 @@ def xmp(tags: PhotographTags) -> str:
         name = "".join(part.capitalize() if part.islower() else part for part in key.split("_"))
         values[f"companion:{name}"] = " ".join(str(word) for word in words)
     if tags.position_error_m is not None:
-        values["Camera:GPSXYAccuracy"] = values["Camera:GPSZAccuracy"] = f"{tags.position_error_m:.3f}"
+        values["Camera:GPSXYAccuracy"] = f"{tags.position_error_m:.3f}"
+    if tags.altitude_error_m is not None:
+        values["Camera:GPSZAccuracy"] = f"{tags.altitude_error_m:.3f}"
     attributes = "\n   ".join(f"{key}={quoteattr(value)}" for key, value in values.items())
     return (
         '<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?>\n<x:xmpmeta xmlns:x="adobe:ns:meta/">\n'

@@ -183,5 +183,5 @@ class Rig:
             stamp_s=self.now_s, connected=True, armed=True, mode=FcuMode.OFFBOARD, landed=False, battery_voltage_v=15.0,
             battery_remaining=0.8, rc_ok=True, rc_channels_us=(), gnss_ok=True, home_W=None,
             timesync_offset_s=self.timesync_offset_s, timesync_rtt_s=0.001, link_errors=0,
-            gnss_position=(latitude, longitude, ORIGIN[2] + z), gnss_s=self.now_s, gnss_h_acc_m=0.9,
+            gnss_position=(latitude, longitude, ORIGIN[2] + z), gnss_s=self.now_s, gnss_h_acc_m=0.9, gnss_v_acc_m=1.7,
         )  # fmt: skip

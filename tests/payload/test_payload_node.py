@@ -119,6 +119,7 @@ def test_the_geographic_place_follows_from_the_flight_controllers_origin():
     north = math.radians(latitude - ORIGIN[0]) * 6_371_000.0
     assert np.allclose((east, north, altitude - ORIGIN[2]), capture.p_WC, atol=0.01)
     assert capture.geo_std_m == pytest.approx(math.hypot(1.0, 0.9))
+    assert capture.geo_v_std_m == pytest.approx(math.hypot(1.0, 1.7))
 
 
 # --- gimbal --------------------------------------------------------------------------------------------------------

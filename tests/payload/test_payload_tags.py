@@ -38,7 +38,7 @@ def capture(id: int = 1, index: int = 0, **changes: object) -> Capture:
         "outcome": CaptureOutcome.TAKEN, "reason": "", "image_index": index, "file": "", "blur_px": 0.3, "gsd_m": 0.00085,
         "p_WC": (1.0, 2.0, 3.0), "q_WC": (HALF, -HALF, 0.0, 0.0), "bundle": "pier", "p_MC": (0.1, -0.2, 5.0),
         "q_MC": (0.0, 1.0, 0.0, 0.0), "position_std_m": 0.012, "attitude_std_rad": 0.004, "distance_m": 5.0,
-        "geo": (-34.0000123, 151.2000456, 62.125), "geo_std_m": 1.3,
+        "geo": (-34.0000123, 151.2000456, 62.125), "geo_std_m": 1.3, "geo_v_std_m": 2.4,
     }  # fmt: skip
     return Capture(**(fields | changes))
 
@@ -87,6 +87,7 @@ def test_exiftool_reads_place_accuracy_and_pose(tmp_path):
     )
     assert read["FocalLength"] == 35.0 and read["DateTimeOriginal"].startswith("20") and "Warning" not in read
     assert read["Bundle"] == "pier" and read["Pmc"] == "0.1 -0.2 5.0" and read["GPSXYAccuracy"] == pytest.approx(1.3)
+    assert read["GPSZAccuracy"] == pytest.approx(2.4)
 
 
 def test_the_picture_itself_is_not_encoded_again():
@@ -109,9 +110,19 @@ def test_other_exif_of_the_camera_is_kept():
 def test_xmp_has_pose_covariance_and_gsd():
     packet = Image.open(io.BytesIO(tagged(jpeg(), tags(item='a "b" <c>')))).info["xmp"].decode()
     assert packet == xmp(tags(item='a "b" <c>'))
-    for piece in ('companion:PMC="0.1 -0.2 5.0"', 'companion:GsdM="0.00085"', 'Camera:GPSXYAccuracy="1.300"'):
+    for piece in (
+        'companion:PMC="0.1 -0.2 5.0"',
+        'companion:GsdM="0.00085"',
+        'Camera:GPSXYAccuracy="1.300"',
+        'Camera:GPSZAccuracy="2.400"',
+    ):
         assert piece.lower() in packet.lower(), piece
     assert "companion:Covariance=" in packet and "&lt;c&gt;" in packet
+
+
+def test_without_a_vertical_accuracy_of_the_receiver_none_is_given():
+    packet = xmp(tags(geo_v_std_m=float("nan")))
+    assert "GPSXYAccuracy" in packet and "GPSZAccuracy" not in packet
 
 
 def test_a_photograph_without_pose_and_place_has_time_and_lens_only():
