@@ -58,8 +58,8 @@ class Captures:
         return taken and self.settled(photograph)
 
     def give_another_chance(self) -> None:
-        """Photographs that were given up may be requested again."""
-        self._open = None
+        """Photographs that were given up may be requested again, and a camera that refuses is waited for again."""
+        self._open = self._refused_s = None
         for number in [n for n, o in self.outcomes.items() if o in (CaptureOutcome.REFUSED, CaptureOutcome.LOST)]:
             del self.outcomes[number]
             self.reasons.pop(number, None)

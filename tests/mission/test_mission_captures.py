@@ -58,6 +58,14 @@ def test_a_dead_camera_is_waited_for_at_one_station_and_not_at_each():
     assert camera.photograph(6, lambda now_s: now_s > begun_s + 4.0) is CaptureOutcome.TAKEN
 
 
+def test_another_chance_waits_for_the_camera_again():
+    camera = Camera()
+    assert camera.photograph(1, lambda now_s: False) is CaptureOutcome.REFUSED
+    camera.captures.give_another_chance()
+    begun_s = camera.now_s
+    assert camera.photograph(1, lambda now_s: now_s > begun_s + 4.0) is CaptureOutcome.TAKEN
+
+
 @pytest.mark.parametrize("outcome", ["blurred", "lost"])
 def test_a_photograph_that_is_blurred_or_lost_is_requested_again_at_once(outcome):
     camera = Camera()
