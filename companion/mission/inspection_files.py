@@ -49,6 +49,11 @@ def load_inspection(
     if inspection is None:
         return None
     _check_places(inspection, site, path)
+    if inspection.origin is not None and inspection.origin.heading_deg != 0.0:
+        raise ConfigError(
+            f"{path}: inspection.origin.heading_deg = {inspection.origin.heading_deg:g}: is flown with 0 alone: x of the plan "
+            f"is east and y is north; turn the plan's points instead"
+        )
     folder = Path(path).parent
     battery = load((folder / inspection.battery).resolve(), Battery)
     camera = load_camera(str((folder / inspection.camera).resolve()))

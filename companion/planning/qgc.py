@@ -57,30 +57,26 @@ class QgcStation(NamedTuple):
 
 def geographic(p_W: Vec3, origin: Origin) -> Vec3:
     """Latitude, longitude [°] and altitude [m] of a point from the take-off point; inverse of `local`."""
-    x, y, z = p_W
-    turn = math.radians(origin.heading_deg)  # clockwise from north to the plan's y axis
-    east, north = x * math.cos(turn) + y * math.sin(turn), y * math.cos(turn) - x * math.sin(turn)
+    east, north, up = p_W
     latitude = origin.latitude_deg + math.degrees(north / EARTH_RADIUS_M)
     scale = math.cos(math.radians((origin.latitude_deg + latitude) / 2))
     longitude = origin.longitude_deg + math.degrees(east / EARTH_RADIUS_M / scale)
-    return latitude, (longitude + 180.0) % 360.0 - 180.0, origin.altitude_m + z
+    return latitude, (longitude + 180.0) % 360.0 - 180.0, origin.altitude_m + up
 
 
 def local(position: Vec3, origin: Origin) -> Vec3:
-    """A geographic position from the take-off point, along the plan's axes [m]."""
-    east, north, up = between((origin.latitude_deg, origin.longitude_deg, origin.altitude_m), position)
-    turn = math.radians(origin.heading_deg)
-    return (east * math.cos(turn) - north * math.sin(turn), east * math.sin(turn) + north * math.cos(turn), up)
+    """A geographic position from the take-off point, east, north and up [m]."""
+    return between((origin.latitude_deg, origin.longitude_deg, origin.altitude_m), position)
 
 
-def compass_deg(yaw_rad: float, origin: Origin) -> float:
+def compass_deg(yaw_rad: float) -> float:
     """Compass heading of a yaw of the plan, 0 to 360."""
-    return (origin.heading_deg + 90.0 - math.degrees(yaw_rad)) % 360.0
+    return (90.0 - math.degrees(yaw_rad)) % 360.0
 
 
-def yaw_of(heading_deg: float, origin: Origin) -> float:
+def yaw_of(heading_deg: float) -> float:
     """The inverse of `compass_deg` [rad]."""
-    return wrap_angle(math.radians(origin.heading_deg + 90.0 - heading_deg))
+    return wrap_angle(math.radians(90.0 - heading_deg))
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
@@ -114,7 +110,7 @@ def plan_document(
         latitude, longitude, _ = geographic(station.p_W, origin)
         up_m = station.p_W[2]
         place: list[float | None] = [latitude, longitude, up_m]
-        add(WAYPOINT, [station.stop_s, 0, 0, compass_deg(station.yaw_rad, origin), *place], up_m)
+        add(WAYPOINT, [station.stop_s, 0, 0, compass_deg(station.yaw_rad), *place], up_m)
         if station.pitch_rad is not None and station.pitch_rad != pitch_rad:
             pitch_rad = station.pitch_rad
             add(GIMBAL, [math.degrees(pitch_rad), 0, None, None, LOCK, 0, 0])
@@ -236,7 +232,7 @@ class _Reader:
         p_W = local((latitude, longitude, altitude_m), self._origin)
         if frame in FRAMES_RELATIVE:
             p_W = (p_W[0], p_W[1], altitude_m)
-        yaw_rad = yaw_of(heading_deg, self._origin) if math.isfinite(heading_deg) else self._along(p_W)
+        yaw_rad = yaw_of(heading_deg) if math.isfinite(heading_deg) else self._along(p_W)
         stop_s = stop_s if math.isfinite(stop_s) else 0.0
         self.stations.append(QgcStation(p_W, yaw_rad, self._pitch_rad, stop_s, False))
         return ""

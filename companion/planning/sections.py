@@ -134,7 +134,8 @@ class Origin(Section, frozen=True):
     latitude_deg: Annotated[float, number(-89, 89, "°")]
     longitude_deg: Annotated[float, number(-180, 180, "°")]
     altitude_m: Annotated[float, number(-500, 9000, "m above sea level")]
-    heading_deg: Annotated[float, number(-360, 360, "°, compass heading of the plan's y axis; 0: y is north")]
+    # Former plans could be turned on the map; the flight takes their axes as east and north, so only 0 is flown.
+    heading_deg: Annotated[float, number(-360, 360, "°, compass heading of the plan's y axis; 0: y is north")] = 0.0
 
 
 class Inspection(Section, frozen=True, kw_only=True):

@@ -70,14 +70,14 @@ def origin_of(plan: FlownPlan, received: Vec3 | None) -> Origin | None:
     """
     if plan.origin is not None or received is None:
         return plan.origin
-    return Origin(latitude_deg=received[0], longitude_deg=received[1], altitude_m=received[2], heading_deg=0.0)
+    return Origin(latitude_deg=received[0], longitude_deg=received[1], altitude_m=received[2])
 
 
 def headings(pose: CameraPose, origin: Origin | None) -> tuple[float | None, float]:
     """Compass heading and elevation of the optical axis [°]; no heading where it is vertical or the origin unknown."""
     x, y, z = pose.R_WC[:, 2]
     level = math.hypot(x, y) > LEVEL_SINE
-    heading = compass_deg(math.atan2(y, x), origin) if origin is not None and level else None
+    heading = compass_deg(math.atan2(y, x)) if origin is not None and level else None
     return heading, math.degrees(math.asin(max(-1.0, min(1.0, float(z)))))
 
 

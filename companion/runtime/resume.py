@@ -103,11 +103,16 @@ def _other_texts(log: Log, name: str, now: dict[str, str]) -> str:
 def _other_place(flown: Tables, present: Tables, name: str) -> str:
     """What of the places in [inspection] differs: another site, or another take-off point."""
     for key in ("origin", "takeoff"):
-        if flown.get(key) != present.get(key):
+        if _place(flown, key) != _place(present, key):
             return f"inspection.{key} is not that of {name}"
     then, now = _by_name(flown), _by_name(present)
     different = [bundle for bundle in {**then, **now} if then.get(bundle) != now.get(bundle)]
     return f"[[inspection.bundle]] '{different[0]}' is not that of {name}" if different else ""
+
+
+def _place(inspection: Tables, key: str) -> Tables:
+    """A table of [inspection]; without `heading_deg = 0`, which files before it could be left out have."""
+    return {k: v for k, v in inspection.get(key, {}).items() if (k, v) != ("heading_deg", 0)}
 
 
 def _other_boards(log: Log, plan: Tables, mission: Path) -> str:

@@ -137,6 +137,12 @@ def test_waypoints_and_marker_codes_of_named_files_may_not_change(tmp_path):
             photographed(changed, [log])
 
 
+def test_an_origin_with_its_former_heading_of_0_is_the_same_place(tmp_path):
+    changed = with_change(tmp_path, "altitude_m = 60.0\n", "altitude_m = 60.0\nheading_deg = 0.0\n")
+    log = flown(tmp_path / "flight.mcap", ["taken"], changed)
+    assert photographed(MISSION, [log]) == [("deck", 0, 1)]
+
+
 def test_speeds_may_change_from_flight_to_flight(tmp_path):
     log = flown(tmp_path / "flight.mcap", ["taken"])
     changed = with_change(tmp_path, "speed_m_s = 1.0", "speed_m_s = 0.7")

@@ -159,6 +159,15 @@ def test_a_plan_for_qgroundcontrol_needs_an_origin(tmp_path):
     assert result.exit_code == 2 and "inspection.origin: missing table" in result.stderr
 
 
+def test_a_plan_that_is_turned_on_the_map_is_refused(tmp_path):
+    """The flight takes its axes as east and north: a waypoint 8 m north on the map would be flown 8 m west."""
+    place = "altitude_m = 60.0\n"
+    assert run(mission(tmp_path, place, place + "heading_deg = 0.0\n")).exit_code == 0
+    result = run(mission(tmp_path, place, place + "heading_deg = 90.0\n"))
+    assert result.exit_code == 2 and result.stderr.count("\n") == 1
+    assert re.search(r"mission.toml: inspection.origin.heading_deg = 90: is flown with 0 alone", result.stderr)
+
+
 def test_two_results_in_one_file_are_refused(tmp_path):
     result = run("two_piers_inspection", "--json", tmp_path / "x", "--qgc", tmp_path / "x")
     assert result.exit_code == 2 and "name two files" in result.stderr
