@@ -74,6 +74,13 @@ class Flight(NamedTuple):
     energy_share: float  # of what the battery may give
 
 
+class Ways(NamedTuple):
+    """The ways of a flight that were found free: from above the take-off point to its first station, and home from its last."""
+
+    out: list[Move]
+    home: list[Move]  # the last one sinks above the take-off point
+
+
 class InspectionPlan(NamedTuple):
     name: str
     stations: list[Station]
@@ -81,6 +88,7 @@ class InspectionPlan(NamedTuple):
     path: list[Vec3]  # corners of all flights, from the take-off point and back
     figures: list[SurfaceFigures]
     flights: list[Flight]  # of the stations from `first` on
+    ways: list[Ways]  # by flight
     clear_homes: list[bool]  # by station: the straight way home from it is clear of surfaces and within the limits
     path_m: float
     power_w: float
@@ -153,7 +161,10 @@ def make_plan(
     ]
     length_m = sum(math.dist(a, b) for a, b in zip(corners, corners[1:], strict=False))
     clear_homes = [not route.obstacle(ways) for ways in ways_home]
-    return InspectionPlan(name, stations, items, corners, figures, flights, clear_homes, length_m, power_w, battery_s)
+    ways = [Ways(ways_out[flight.first], ways_home[flight.last]) for flight in flights]
+    return InspectionPlan(
+        name, stations, items, corners, figures, flights, ways, clear_homes, length_m, power_w, battery_s
+    )
 
 
 # --- order and path -------------------------------------------------------------------------------------------------

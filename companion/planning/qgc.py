@@ -1,4 +1,4 @@
-"""QGroundControl's `.plan` (JSON): written from stations, read into stations; only what both can say.
+"""QGroundControl's `.plan` (JSON): written from the stops of a flight, read into stations; only what both can say.
 
 Format: QGroundControl developer guide, "Plan File Format" (mission version 2, SimpleItem); commands: MAVLink common.xml.
 A waypoint carries the stop and the compass heading, MAV_CMD_DO_GIMBAL_MANAGER_PITCHYAW the elevation of the camera,
@@ -24,6 +24,9 @@ DIGICAM, MOUNT, CAMERA_MODE, GIMBAL, IMAGE = 203, 205, 530, 1000, 2000
 FRAME_AMSL, FRAME_MISSION, FRAME_RELATIVE = 0, 2, 3  # MAV_FRAME
 FRAMES_AMSL, FRAMES_RELATIVE = (0, 5), (3, 6)  # also as the _INT frames
 PX4 = 12  # MAV_AUTOPILOT_PX4
+REACHED_M = (
+    0.5  # PX4 turns at this distance from a waypoint, else at NAV_ACC_RAD, which cuts the corners of a checked way
+)
 ALTITUDE_RELATIVE = 1  # QGroundControl's AltitudeMode
 LOCK = 4 + 8  # GIMBAL_MANAGER_FLAGS_ROLL_LOCK and PITCH_LOCK: against the horizon
 MOUNT_TARGETING = 2  # MAV_MOUNT_MODE_MAVLINK_TARGETING
@@ -85,9 +88,10 @@ def yaw_of(heading_deg: float) -> float:
 def plan_document(
     stations: Iterable[QgcStation], origin: Origin, takeoff_height_m: float, speed_m_s: float, mav_type: int
 ) -> dict[str, Any]:
-    """The JSON document of a `.plan`: take-off, a waypoint for each stop, its photograph, and the return.
+    """The JSON document of a `.plan`: take-off, a waypoint for each stop, its photograph, and the landing.
 
-    mav_type: MAV_TYPE of the aircraft, as its flight controller sends it.
+    stations: with the corners of the way home, of which the last is above the take-off point: `NAV_RETURN_TO_LAUNCH` would
+    climb straight up first, also below a deck. mav_type: MAV_TYPE of the aircraft, as its flight controller sends it.
     """
     items: list[dict[str, Any]] = []
 
@@ -110,13 +114,13 @@ def plan_document(
         latitude, longitude, _ = geographic(station.p_W, origin)
         up_m = station.p_W[2]
         place: list[float | None] = [latitude, longitude, up_m]
-        add(WAYPOINT, [station.stop_s, 0, 0, compass_deg(station.yaw_rad), *place], up_m)
+        add(WAYPOINT, [station.stop_s, REACHED_M, 0, compass_deg(station.yaw_rad), *place], up_m)
         if station.pitch_rad is not None and station.pitch_rad != pitch_rad:
             pitch_rad = station.pitch_rad
             add(GIMBAL, [math.degrees(pitch_rad), 0, None, None, LOCK, 0, 0])
         if station.photograph:
             add(IMAGE, [0, 0, 1, 0, 0, 0, None])
-    add(RETURN, [0, 0, 0, 0, 0, 0, 0])
+    add(LAND, [0, 0, 0, None, origin.latitude_deg, origin.longitude_deg, 0.0], 0.0)
     return {
         "fileType": "Plan",
         "geoFence": {"circles": [], "polygons": [], "version": 2},

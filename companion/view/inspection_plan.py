@@ -19,6 +19,7 @@ from companion.core.command_line import (
 from companion.core.config import ConfigError, load, read_layered, read_toml
 from companion.core.config_files import ConfigKind, find_config, names_of
 from companion.core.frames import quat_from_matrix
+from companion.core.trajectory_messages import Move
 from companion.core.vehicle import Vehicle
 from companion.mission.inspection_files import load_inspection
 from companion.mission.plan import load_plan, site_of
@@ -51,7 +52,13 @@ class Loaded:
 @click.option("--json", "json_file", type=OutputFile(), default=None, help="Write the plan here; -: standard output.")
 @click.option("--svg", "svg_file", type=OutputFile(), default=None, help="Write a picture of it here.")
 @click.option("--png", "png_file", type=OutputFile(), default=None, help="Write a picture of it here.")
-@click.option("--qgc", "qgc_file", type=OutputFile(), default=None, help="Write it as QGroundControl's .plan.")
+@click.option(
+    "--qgc",
+    "qgc_file",
+    type=OutputFile(),
+    default=None,
+    help="Write it as QGroundControl's .plan, one for each battery.",
+)
 @one_line_errors
 def plan(
     mission: Path,
@@ -63,8 +70,9 @@ def plan(
 ) -> None:
     """Plan the [inspection] of MISSION: path, photographs, coverage, GSD, overlap, duration, batteries."""
     loaded = Loaded(mission, vehicle)
-    if qgc_file is not None:
-        write_output(qgc_file, json.dumps(qgc_document(loaded, mission), indent=2) + "\n")
+    written = {} if qgc_file is None else qgc_files(loaded, mission, qgc_file)
+    for file, document in written.items():
+        write_output(file, json.dumps(document, indent=2) + "\n")
     if json_file == STDOUT:
         click.echo(json.dumps(summary(loaded), indent=2))
     elif json_file is not None:
@@ -73,7 +81,8 @@ def plan(
         from companion.view.inspection_picture import draw
 
         draw(loaded.plan, loaded.mission.limits, pictures)
-    for line in lines(loaded):
+    of_flights = [f"written      flight {number} in {file}" for number, file in enumerate(written, 1)]
+    for line in [*lines(loaded), *of_flights]:
         click.echo(line, err=json_file == STDOUT)
 
 
@@ -189,23 +198,41 @@ def _station(station: Station, item: str) -> dict[str, Any]:
     return found
 
 
-def qgc_stations(planned: InspectionPlan) -> list[QgcStation]:
-    """The stops as a `.plan` has them: the camera's pitch is its elevation above the horizon."""
-    found = []
-    for s in planned.stations:
+def qgc_stations(planned: InspectionPlan, number: int = 0) -> list[QgcStation]:
+    """The stops of a flight as a `.plan` has them: the camera's pitch is its elevation above the horizon.
+
+    With the corners of its ways out and home: no other way was found free.
+    """
+    flight, ways = planned.flights[number], planned.ways[number]
+    found = [_corner(way) for way in ways.out[:-1]]
+    for s in planned.stations[flight.first : flight.last + 1]:
         pitch = None if s.photograph is None else math.asin(max(-1.0, min(1.0, float(s.photograph.pose.R_WC[2, 2]))))
         found.append(QgcStation(s.p_W, s.yaw_rad, pitch, s.stop_s, s.photograph is not None))
-    return found
+    return [*found, *map(_corner, ways.home[:-1])]
 
 
-def qgc_document(loaded: Loaded, mission: Path) -> dict[str, Any]:
-    """The plan as QGroundControl's JSON; raises `ConfigError` without the place of the take-off point."""
+def _corner(way: Move) -> QgcStation:
+    """The end of a way, where nothing is done."""
+    return QgcStation(way.p_end, way.yaw_end_rad, None, 0.0, False)
+
+
+def qgc_files(loaded: Loaded, mission: Path, file: Path) -> dict[Path, dict[str, Any]]:
+    """The plan as QGroundControl's JSON, by file: that of the name, or one for each battery with its number in the name.
+
+    Raises `ConfigError` without the place of the take-off point.
+    """
     origin = loaded.inspection.origin
     if origin is None:
         raise ConfigError(f"{mission}: inspection.origin: missing table: a .plan has latitudes and longitudes")
     height_m = loaded.mission.takeoff.height_m
     kind = mav_type(loaded.vehicle_file)
-    return plan_document(qgc_stations(loaded.plan), origin, height_m, loaded.inspection.speed_m_s, kind)
+    several = len(loaded.plan.flights) > 1
+    return {
+        file.with_name(f"{file.stem}-{number + 1}{file.suffix}") if several else file: plan_document(
+            qgc_stations(loaded.plan, number), origin, height_m, loaded.inspection.speed_m_s, kind
+        )
+        for number in range(len(loaded.plan.flights))
+    }
 
 
 def mav_type(vehicle: Path) -> int:

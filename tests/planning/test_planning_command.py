@@ -72,8 +72,23 @@ def test_all_files_of_a_plan_are_written(tmp_path):
     assert plan["surfaces"][1]["name"] == "deck" and len(plan["stations"][0]["photograph"]["footprint_m"]) == 4
     assert files["svg"].read_text().lstrip().startswith("<?xml") and files["png"].read_bytes()[:4] == b"\x89PNG"
     read = read_plan(files["qgc"], load_plan(EXAMPLE).inspection.origin)
-    assert len(read) == len(plan["stations"])
-    assert read[0].p_W == pytest.approx(plan["stations"][0]["p_m"], abs=1e-6)
+    assert [stop.photograph for stop in read] == [False] + [True] * 40 + [False] * 2  # the ways out and home
+    assert read[0].p_W == read[-2].p_W == pytest.approx((6.0, 0.0, 4.0), abs=1e-6)
+    assert read[1].p_W == pytest.approx(plan["stations"][0]["p_m"], abs=1e-6)
+    assert str(files["qgc"]) in result.stdout.splitlines()[-1]
+
+
+def test_each_battery_has_a_file_of_its_own(tmp_path):
+    path = mission(tmp_path)
+    battery = tmp_path / "batteries/f550_4s_5ah.toml"
+    battery.write_text(battery.read_text().replace("capacity_ah = 5.0", "capacity_ah = 1.6"))
+    result = run(path, "--vehicle", WITH_CAMERA, "--qgc", tmp_path / "piers.plan")
+    files = [tmp_path / "piers-1.plan", tmp_path / "piers-2.plan"]
+    assert result.exit_code == 0 and sorted(tmp_path.glob("*.plan")) == files
+    assert [line.split()[-1] for line in result.stdout.splitlines()[-2:]] == [str(file) for file in files]
+    read = [read_plan(file, load_plan(EXAMPLE).inspection.origin) for file in files]
+    assert sum(stop.photograph for stops in read for stop in stops) == 40
+    assert all(any(stop.photograph for stop in stops) for stops in read)
 
 
 def test_json_on_standard_output_is_json_alone():

@@ -86,11 +86,33 @@ def test_a_plan_is_read_back_as_it_was_written(tmp_path):
     world = planning([{"kind": "qgc", "name": "old", "file": path.name}], folder=tmp_path, origin=ORIGIN)
     again = make_plan("test", "mission.toml", world, battery(), around())
     assert again.photographs == plan.photographs
-    for before, after in zip(plan.stations, again.stations, strict=True):
+    assert len(again.stations) == len(plan.stations) + 1  # above the take-off point, where the way home ends
+    for before, after in zip(plan.stations, again.stations, strict=False):
         assert after.p_W == pytest.approx(before.p_W, abs=1e-6)
         if before.photograph is not None:
             assert after.photograph.pose.p_W == pytest.approx(before.photograph.pose.p_W, abs=1e-6)
             assert pytest.approx(before.photograph.pose.R_WC, abs=1e-6) == after.photograph.pose.R_WC
+
+
+def test_a_plan_of_several_batteries_is_flown_along_the_checked_ways_and_lands():
+    """A return straight up from the last photograph would lead through the deck above it."""
+    surroundings = around(search=[((3.0, -3.0, 5.0), 0.2)])
+    world = planning([WALL, HIGH], origin=ORIGIN)
+    plan = make_plan("test", "mission.toml", world, battery(capacity_ah=1.2), surroundings)
+    assert len(plan.flights) > 1
+    flown, photographs = [], 0
+    for number in range(len(plan.flights)):
+        stops = qgc_stations(plan, number)
+        photographs += sum(stop.photograph for stop in stops)
+        items = plan_document(stops, SITE, 4.0, 1.0, 13)["mission"]["items"]
+        assert items[0]["command"] == 22 and items[-1]["command"] == 21 and 20 not in {i["command"] for i in items}
+        assert items[-1]["params"][4:] == [SITE.latitude_deg, SITE.longitude_deg, 0.0]
+        ways = [local((*i["params"][4:6], SITE.altitude_m + i["params"][6]), SITE) for i in items if i["command"] == 16]
+        sinking = (0.0, 0.0, surroundings.sink_end_m)
+        flown += [(0.0, 0.0, 0.0), (0.0, 0.0, 4.0), *ways, sinking, (0.0, 0.0, 0.0)]
+    assert photographs == plan.photographs
+    assert len(flown) == len(plan.path)
+    assert all(a == pytest.approx(b, abs=1e-6) for a, b in zip(flown, plan.path, strict=True))
 
 
 def test_every_key_that_the_format_demands_is_written():
@@ -104,7 +126,7 @@ def test_every_key_that_the_format_demands_is_written():
     assert set(required.split()) == set(made["mission"])
     assert made["mission"]["plannedHomePosition"] == [34.0007, -81.0348, 60.0]
     items = made["mission"]["items"]
-    assert [item["command"] for item in items] == [22, 16, 1000, 2000, 20]
+    assert [item["command"] for item in items] == [22, 16, 1000, 2000, 21]
     assert [item["doJumpId"] for item in items] == [1, 2, 3, 4, 5]
     assert all(len(item["params"]) == 7 and item["type"] == "SimpleItem" for item in items)
     assert items[1]["frame"] == 3 and items[1]["Altitude"] == 5.0 == items[1]["params"][6]

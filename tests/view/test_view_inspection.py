@@ -11,7 +11,7 @@ from companion.core.messages import MissionStatus
 from companion.recording.writer import LogWriter
 from companion.runtime.flight_record import flight_metadata
 from companion.view.command import _scene_of_log
-from companion.view.inspection_plan import Loaded, qgc_document
+from companion.view.inspection_plan import Loaded, qgc_files
 from companion.view.log_window import LogIndex
 from companion.view.logged import LogSource
 from companion.view.scene import inspection_of
@@ -72,7 +72,8 @@ def test_a_plan_of_qgroundcontrol_comes_from_the_log_too(flown, tmp_path):
     before, vehicle, _ = flown
     shutil.copytree(before.parents[1], tmp_path / "config")
     mission, file = tmp_path / "config/missions" / before.name, tmp_path / "config/missions/way.plan"
-    file.write_text(json.dumps(qgc_document(Loaded(before, vehicle), before)))
+    [document] = qgc_files(Loaded(before, vehicle), before, file).values()
+    file.write_text(json.dumps(document))
     item = '[[inspection.item]]\nkind = "qgc"\nname = "way"\nfile = "way.plan"\n\n[[inspection.item]]'
     mission.write_text(mission.read_text().replace("[[inspection.item]]", item, 1))
     planned, metadata = inspection_of(mission, vehicle), flight_metadata(vehicle, mission)
