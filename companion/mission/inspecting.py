@@ -13,8 +13,8 @@ from companion.mission.inspection_route import Nearest, Stop, to_frame, to_world
 from companion.mission.mission_context import MissionContext
 from companion.mission.plan import leaves_limits
 from companion.mission.snapshot import SEEN_S
+from companion.planning.stations import HELD_M
 
-NEAR_M = 0.15  # position error at which a photograph is requested, a quarter of the way to the next at 82 % overlap; the payload process waits for what its exposure needs
 LONGER_S = 10.0  # then it is requested all the same, and marked by the payload process where it is not sharp
 LOOK_S = 10.0  # for the bundle of an item, from where the plan has it in sight
 KEPT_OFF_M = 0.1  # beyond safety.standoff_min_m, so that no station is at the plane from which the controller keeps off
@@ -88,7 +88,8 @@ def _photographed(mission: MissionContext, progress: Inspecting, stop: Stop, now
     if photograph is None:
         return True
     control, waited_s = mission.inputs.control(now_s), now_s - (progress.arrived_s or now_s) - stop.stop_s
-    near = control is not None and control.position_error_m < NEAR_M
+    # A quarter of the way to the next photograph at 82 % overlap; the payload process waits for what its exposure needs.
+    near = control is not None and control.position_error_m < HELD_M
     if not near and waited_s < LONGER_S and not captures.settled(photograph):
         return False
     if request := captures.step(stop, now_s):

@@ -11,12 +11,14 @@ from companion.core.trajectory_messages import Vec3
 from companion.core.vehicle import Vehicle
 from companion.mission.entry_actions import DESCENT_END_M, DESCENT_M_S
 from companion.mission.inspection_route import Place, Route, place_of, route_of
-from companion.mission.plan import Limits, Plan, leaves_limits
+from companion.mission.plan import Limits, Plan, leaves_limits, outside_m
 from companion.mission.reference_geometry import SAME_POINT_M
 from companion.planning.camera import PayloadCamera, load_camera
 from companion.planning.planner import InspectionPlan, Leg, Surroundings, make_plan
 from companion.planning.sections import Battery, Inspection
 from companion.planning.stations import Planning
+
+ROUNDING_M = 1e-6  # of a point that keeps exactly the reserve
 
 
 class LoadedInspection(NamedTuple):
@@ -65,7 +67,7 @@ def load_inspection(
             f"{path}: inspection.camera: with {camera.name} ({camera.mass_kg:g} kg) a hover takes {command:.2f} of full "
             f"thrust; the vehicle file allows {vehicle.throttle_limit:.2f}"
         )
-    around = surroundings(mission, mass_kg)
+    around = surroundings(mission, mass_kg, planning.held_m)
     done = frozenset(photographed)
     planned = make_plan(mission.name, path, planning, battery, around)
     if done:
@@ -87,8 +89,8 @@ def _check_places(inspection: Inspection, site: Site, path: str | Path) -> None:
             )
 
 
-def surroundings(plan: Plan, mass_kg: float) -> Surroundings:
-    """What of a mission the planner needs."""
+def surroundings(plan: Plan, mass_kg: float, reserve_m: float) -> Surroundings:
+    """What of a mission the planner needs. reserve_m: by which the path keeps off from the limits."""
     search, back, yaw_rate = plan.search, plan.return_, plan.yaw_rate_rad_s
     first = [(w.p_m, w.yaw_rad) for w in search.waypoints[:1]] if search is not None else []
     limits = search if search is not None else back
@@ -101,12 +103,29 @@ def surroundings(plan: Plan, mass_kg: float) -> Surroundings:
         Leg(back.speed_m_s, back.acceleration_m_s2, yaw_rate),
         Leg(DESCENT_M_S, back.acceleration_m_s2, yaw_rate),
         DESCENT_END_M,
-        lambda point: _refusal(point, plan.limits),
+        lambda point: _refusal(point, plan.limits, reserve_m),
         mass_kg,
     )
 
 
-def _refusal(point: Vec3, limits: Limits) -> str:
+def _refusal(point: Vec3, limits: Limits, reserve_m: float) -> str:
     """Why a point of the plan is not allowed; the descent onto the take-off point ends below the lowest reference."""
     lands = math.hypot(point[0], point[1]) < SAME_POINT_M and 0.0 <= point[2] < limits.lowest_m
-    return "" if lands else leaves_limits(point, limits)
+    return "" if lands else leaves_limits(point, limits) or _without_reserve(point, limits, reserve_m)
+
+
+def _without_reserve(point: Vec3, limits: Limits, reserve_m: float) -> str:
+    """Which limit a point within all of them is too near to for an aircraft that holds its place within the reserve.
+
+    Not the lowest height: its monitor has a reserve of its own (`companion.mission.monitors.LOW_M`).
+    """
+    inside = {
+        "the fence": -outside_m(point, limits),
+        f"limits.height_m = {limits.height_m:g}": limits.height_m - point[2],
+        f"limits.distance_m = {limits.distance_m:g}": limits.distance_m - math.hypot(point[0], point[1]),
+    }
+    limit, left_m = min(inside.items(), key=lambda found: found[1])
+    if left_m >= reserve_m - ROUNDING_M:
+        return ""
+    missing_m = reserve_m - left_m
+    return f"{left_m:.2f} m within {limit}; {reserve_m:g} m are needed (how exactly a place is held): {missing_m:.2f} m are missing"

@@ -23,7 +23,7 @@ from companion.planning.surfaces import Footprint, Surface, covered_share, grid
 
 TAKEOFF_M_S = 1.5  # PX4's default of MPC_TKO_SPEED
 CHECKED_EVERY_M = 0.1  # of the path, against fence and surfaces
-SHOWN_M = 1e-6  # rounding of a stand-off that is exactly the smallest
+SHOWN_M = 1e-6  # rounding of a stand-off that keeps exactly the reserve
 
 
 class Leg(NamedTuple):
@@ -59,6 +59,7 @@ class SurfaceFigures(NamedTuple):
     standoff_m: float
     footprint_m: tuple[float, float]
     coverage: float  # part that one photograph at least shows within the GSD limit
+    coverage_farther: float  # the same with all cameras farther by how exactly stations are held
     gsd_median_mm_px: float | None  # of the best photograph of each place
     gsd_p95_mm_px: float | None
     overlap_along: float | None  # smallest of two consecutive photographs of a path; None: a path has only one
@@ -137,6 +138,7 @@ def make_plan(
         surfaces,
         wheres,
         planning.standoff_min_m,
+        planning.held_m,
         around,
     )
     route.check()
@@ -246,6 +248,7 @@ class _Route(NamedTuple):
     surfaces: list[tuple[str, Surface]]
     wheres: list[str]  # by item
     standoff_min_m: float
+    held_m: float  # reserve beyond it: its monitor ends the flight at once
     around: Surroundings
 
     def where(self, station: int) -> str:
@@ -268,10 +271,12 @@ class _Route(NamedTuple):
             points = np.linspace(way.p_start, way.p_end, count)
             for name, surface in self.surfaces:
                 nearest_m = float(surface.distance_m(points).min())
-                if nearest_m < self.standoff_min_m - SHOWN_M:
+                missing_m = self.standoff_min_m + self.held_m - nearest_m
+                if missing_m > SHOWN_M:
                     return (
                         f"station at {_shown(way.p_end)} passes '{name}' at {nearest_m:.2f} m: "
-                        f"safety.standoff_min_m of the vehicle file is {self.standoff_min_m:g} m"
+                        f"safety.standoff_min_m of the vehicle file is {self.standoff_min_m:g} m, and {self.held_m:g} m more are "
+                        f"needed (how exactly a station is held): {missing_m:.2f} m are missing"
                     )
             for point in points.tolist():
                 if why := self.around.refusal((point[0], point[1], point[2])):
@@ -342,6 +347,8 @@ def surface_figures(
     shots = [s.photograph for s in stations if s.photograph is not None]
     footprints = {(s.row, s.column): s.footprint for s in shots if s.footprint is not None}
     coverage = covered_share(surface.size_m, list(footprints.values())) if surface.plane else float(within.mean())
+    farther = [p._replace(p_W=p.p_W - planning.held_m * p.R_WC[:, 2]) for p in (s.pose for s in shots)]
+    still = best_gsd_m(surface, planning, farther) <= item.gsd_mm_px / 1e3 * (1 + 1e-9)
     finite = best[np.isfinite(best)] * 1e3
     along_u = along_x(item)
     return SurfaceFigures(
@@ -352,6 +359,7 @@ def surface_figures(
         planned.standoff_m,
         planned.useful_m,
         coverage,
+        min(coverage, float(still.mean())),
         float(np.median(finite)) if len(finite) else None,
         float(np.percentile(finite, 95)) if len(finite) else None,
         smallest_overlap(footprints, (0, 1), 0 if along_u else 1, surface),

@@ -39,6 +39,7 @@ from companion.planning.surfaces import Cylinder, Footprint, Rectangle, Surface,
 ALIGNED_COSINE = math.cos(math.radians(1.0))  # picture edges along the surface's axes: else the raster has gaps
 PHOTOGRAPHS_MAX = 20_000  # of a surface: beyond it a number of the item is wrong
 USEFUL_MIN_M = 0.01  # a footprint smaller than this is a stand-off at the very limit of the GSD
+HELD_M = 0.15  # how exactly a station is held: within it a photograph is requested, and a plan keeps it as a reserve
 TRIES = 40  # stand-offs that are tried for a cylinder
 ARC_STEPS = 2000  # along a quarter of a cylinder
 
@@ -96,6 +97,7 @@ class Planning(NamedTuple):
     site: Site
     folder: Path  # of the mission file
     standoff_min_m: float  # of the safety table
+    held_m: float = HELD_M  # reserve of stand-offs and of the path; 0: a plan of a log from before there was one
 
     @property
     def photo_stop_s(self) -> float:
@@ -167,8 +169,11 @@ def _surface(index: int, item: SurfaceItem, planning: Planning, where: str) -> P
     camera = planning.camera
     surface = surface_of(item, frame_of(item.frame, planning, where))
     _check_gsd(item, planning, where)
-    standoff_m = item.standoff_m or _farthest(item, surface, planning, where)
-    useful = useful_size(camera, surface, standoff_m, item.gsd_mm_px / 1e3, where)
+    standoff_m, gsd_m = item.standoff_m, item.gsd_mm_px / 1e3
+    if standoff_m is None:
+        standoff_m = _farthest(item, surface, planning, where)
+        gsd_m = _kept_gsd_m(gsd_m, standoff_m, planning)
+    useful = useful_size(camera, surface, standoff_m, gsd_m, where)
     rows_along_x = along_x(item)
     overlaps = (
         (item.overlap_along, item.overlap_between) if rows_along_x else (item.overlap_between, item.overlap_along)
@@ -269,14 +274,31 @@ def _check_gsd(item: SurfaceItem, planning: Planning, where: str) -> None:
 
 
 def _farthest(item: SurfaceItem, surface: Surface, planning: Planning, where: str) -> float:
-    """The stand-off with the largest footprint within the GSD: for a plane the farthest that the GSD permits."""
+    """The stand-off with the largest footprint within the GSD: for a plane the farthest that the GSD permits.
+
+    With a reserve for an aircraft that is farther than its station, and for one that is nearer. The nearer side counts where
+    the limits leave no place for both.
+    """
     camera, gsd_m = planning.camera, item.gsd_mm_px / 1e3
-    farthest_m = camera.distance_m(gsd_m)
+    limit_m = camera.distance_m(gsd_m)
+    nearest_m = min(max(planning.standoff_min_m, camera.nearest_focus_m) + planning.held_m, limit_m)
+    farthest_m = max(nearest_m, limit_m - planning.held_m)
     if surface.plane:
         return farthest_m
-    nearest_m = max(planning.standoff_min_m, camera.nearest_focus_m)
     tried = np.linspace(nearest_m, farthest_m, TRIES).tolist()
-    return float(max(tried, key=lambda s: math.prod(useful_size(camera, surface, s, gsd_m, where))))
+
+    def shown_m2(standoff_m: float) -> float:
+        kept_m = _kept_gsd_m(gsd_m, standoff_m, planning)
+        return math.prod(useful_size(camera, surface, standoff_m, kept_m, where))
+
+    return float(max(tried, key=shown_m2))
+
+
+def _kept_gsd_m(gsd_m: float, standoff_m: float, planning: Planning) -> float:
+    """The GSD at a station that leaves `gsd_m` to a camera farther by the reserve; `gsd_m` itself where it is beyond that."""
+    farther_m = standoff_m + planning.held_m
+    possible = farther_m <= planning.camera.distance_m(gsd_m) * (1 + 1e-9)
+    return gsd_m * standoff_m / farther_m if possible else gsd_m
 
 
 class _Aimed(NamedTuple):

@@ -145,8 +145,19 @@ def plan_of_log(log: Log) -> FlownPlan | None:
     standoff_min_m = 0.0 if vehicle is None else vehicle.safety.standoff_min_m
     with tempfile.TemporaryDirectory(prefix="companion-plan-") as folder:
         inspection = _with_plan_files(inspection, log, Path(folder))
-        planning = Planning(inspection, camera, site, Path(folder), standoff_min_m)
+        planning = Planning(inspection, camera, site, Path(folder), standoff_min_m, reserve_of_log(log))
         return make_plan_of(str(mission.get("name", "")), planning, bool(mission.get("satellites", True)), where)
+
+
+def reserve_of_log(log: Log) -> float:
+    """The reserve that the plan of a flight kept [m], on which its default stand-offs depend: none in a log before it.
+
+    Raises `LogError` when it cannot be read.
+    """
+    try:
+        return msgspec.json.decode(log.metadata.get("planning", "{}"), type=dict[str, float]).get("held_m", 0.0)
+    except msgspec.MsgspecError as error:
+        raise LogError(f"{log.path}: the planning in the log cannot be read: {error}") from None
 
 
 def _with_plan_files(inspection: Inspection, log: Log, folder: Path) -> Inspection:
@@ -176,6 +187,11 @@ def plan_difference(first: FlownPlan, second: FlownPlan) -> str:
         places = [frame_of(item.frame, plan.planning, "") for item, plan in ((a, first), (b, second))]
         if not all(np.allclose(p, q) for p, q in zip(*places, strict=True)):
             return f"the bundle '{a.frame}' stands at another place"
+    for a, b in zip(first.items, second.items, strict=True):
+        if a.standoff_m is not None and b.standoff_m is not None and not math.isclose(a.standoff_m, b.standoff_m):
+            return (
+                f"inspection.item '{a.name}' is photographed from {b.standoff_m:.2f} m, not from {a.standoff_m:.2f} m"
+            )
     cameras = [msgspec.structs.replace(plan.planning.camera, control=None) for plan in (first, second)]
     if cameras[0] != cameras[1]:
         return f"its camera {cameras[1].name} is another one, or has another lens or mount"

@@ -15,6 +15,7 @@ from companion.core.config import load, read_layered, read_toml
 from companion.core.input_files import bytes_of, input_files, text_of, texts
 from companion.core.vehicle import Vehicle
 from companion.estimation import layout
+from companion.planning.stations import HELD_M
 from companion.recording.recorder import RecorderNode
 from companion.recording.writer import LogWriter
 
@@ -42,6 +43,7 @@ def flight_metadata(
         metadata["scenario_tables"] = _json(read_layered(scenario_file) | overrides)
     metadata["dictionaries"] = _json(texts(files.dictionaries))
     metadata["plans"] = _json(texts(files.plans))
+    metadata["planning"] = _json({"held_m": HELD_M})
     metadata["world_files"] = _json({name: bytes_of(path) for name, path in files.world_files.items()})
     metadata["fingerprints"] = _json(fingerprints(load(vehicle_file, Vehicle)))
     metadata["state_layout"] = _json(

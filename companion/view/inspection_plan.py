@@ -28,6 +28,7 @@ from companion.planning.qgc import QgcStation, plan_document
 from companion.planning.stations import Station
 
 QUADROTOR = 2  # MAV_TYPE_QUADROTOR
+RESERVE_SHARE = 1e-3  # of a surface; less is the raster of places on which it is computed
 DEFAULTS = "px4_1_17.toml"  # beside the autopilot files: what they do not change
 
 
@@ -107,6 +108,7 @@ def lines(loaded: Loaded) -> list[str]:
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
     if planned.figures:
         shown += ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows] + [""]
+    shown += [*_without_reserve(loaded), ""] if _without_reserve(loaded) else []
     total = summary(loaded)
     shown += [
         f"photographs  {planned.photographs}",
@@ -123,6 +125,17 @@ def lines(loaded: Loaded) -> list[str]:
             f"  flight {number}   {stops}, {_minutes(flight.duration_s)}, {_percent(flight.energy_share)} of the battery"
         )
     return shown
+
+
+def _without_reserve(loaded: Loaded) -> list[str]:
+    """A line for each surface that is not photographed within its GSD limit where the aircraft is a little farther."""
+    held_m = loaded.planning.held_m
+    return [
+        f"'{f.name}' has no reserve: {held_m:g} m farther, which is how exactly a station is held, {_percent(f.coverage_farther, True)} "
+        "of it is within gsd_mm_px; a smaller standoff_m, or none, leaves one"
+        for f in loaded.plan.figures
+        if f.coverage_farther < f.coverage - RESERVE_SHARE
+    ]
 
 
 def _row(f: SurfaceFigures) -> tuple[str, ...]:

@@ -91,6 +91,13 @@ def test_each_battery_has_a_file_of_its_own(tmp_path):
     assert all(any(stop.photograph for stop in stops) for stops in read)
 
 
+def test_a_stand_off_at_the_limit_of_the_gsd_is_said(tmp_path):
+    result = run(mission(tmp_path, "standoff_m = 5.0", "standoff_m = 5.8"))
+    said = [line for line in result.stdout.splitlines() if "has no reserve" in line]
+    assert result.exit_code == 0 and len(said) == 1
+    assert said[0].startswith("'first pier' has no reserve: 0.15 m farther, ") and " 0.0 % of it is within" in said[0]
+
+
 def test_json_on_standard_output_is_json_alone():
     result = run("two_piers_inspection", "--json", "-")
     assert json.loads(result.stdout)["batteries"] == 1 and "photographs  40" in result.stderr
@@ -119,7 +126,10 @@ def test_an_inspection_that_cannot_be_flown_is_refused_wherever_it_would_be(tmp_
 
 BROKEN = {
     "behind the fence": ("fence_max_m = [14.5,", "fence_max_m = [6.5,", r"inspection.item\[0\] 'first pier': the station at .* is outside the fence"),
-    "too high": ("\nheight_m = 9.0", "\nheight_m = 5.0", r"'first pier': the station at .* is higher than limits.height_m = 5"),
+    "too high": ("\nheight_m = 9.0", "\nheight_m = 4.2", r"'first pier': the station at .* is higher than limits.height_m = 4.2"),
+    "too near to the fence": ("fence_max_m = [14.5,", "fence_max_m = [6.9,", r"item\[0\] 'first pier': the station at .* is 0.05 m within the fence; 0.15 m are needed .*: 0.10 m are missing"),
+    "too near to the height": ("\nheight_m = 9.0", "\nheight_m = 5.0", r"'first pier': the station at .* is 0.11 m within limits.height_m = 5; 0.15 m are needed .*: 0.04 m are missing"),
+    "too near to the distance": ("distance_m = 20.0", "distance_m = 14.1", r"'deck': .* is 0.10 m within limits.distance_m = 14.1; 0.15 m are needed"),
     "lens": ("gsd_mm_px = 1.0", "gsd_mm_px = 0.1", r"item\[0\] 'first pier': gsd_mm_px = 0.1: Sony RX1, 35 mm gives 0.171 mm/px at the smallest stand-off of 1 m"),
     "overlap": ("overlap_along = 0.83", "overlap_along = 0.97", r"inspection.item\[0\].overlap_along = 0.97: .*allowed: 0 to 0.95"),
     "kind": ('kind = "underside"', 'kind = "upside"', r"inspection.item\[1\].kind = 'upside': .*\(allowed: "),

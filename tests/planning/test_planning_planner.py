@@ -10,6 +10,7 @@ from companion.core.config import ConfigError, parse
 from companion.core.trajectories import duration_s, sample
 from companion.planning.planner import TAKEOFF_M_S, Leg, make_plan, move, way_home, way_out
 from companion.planning.sections import Battery
+from companion.planning.stations import HELD_M
 
 HOLD = {"kind": "hold", "name": "wait", "frame": "world", "p_m": [5.0, 2.0, 6.0], "yaw_rad": 0.5, "duration_s": 20.0}
 SMALL = WALL | {"size_m": [6.0, 4.0]}
@@ -118,6 +119,19 @@ def test_a_path_too_near_to_any_surface_is_refused():
             above | {"name": "home"},
         ]
     )
+
+
+def test_stations_keep_a_reserve_beyond_the_limit_that_ends_a_flight():
+    """A station at the limit is held a little nearer: its monitor would end the flight after 0.2 s."""
+    centre = {"p_BC": [0.0, 0.0, 0.0]}
+    small = SMALL | {"size_m": [1.0, 1.0]}
+    message = (
+        r"'wall': .* passes 'wall' at 1.00 m: safety.standoff_min_m of the vehicle file is 1 m, and 0.15 m more are needed "
+        r"\(how exactly a station is held\): 0.15 m are missing"
+    )
+    with pytest.raises(ConfigError, match=message):
+        plan_of([small | {"standoff_m": 1.0}], camera_changes=centre)
+    plan_of([small | {"standoff_m": 1.0 + HELD_M}], camera_changes=centre)
 
 
 def test_a_round_begins_on_the_near_side_and_no_flight_ends_behind_the_pier():

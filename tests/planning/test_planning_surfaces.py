@@ -10,7 +10,7 @@ from companion.core.config import ConfigError
 from companion.core.site import Bundle, Marker, Site, Survey
 from companion.planning.camera import CameraPose, camera_rotation, seen, view
 from companion.planning.planner import best_gsd_m, surface_figures
-from companion.planning.stations import plan_item
+from companion.planning.stations import HELD_M, plan_item, useful_size
 from companion.planning.surfaces import Footprint, centres, covered_share, grid
 
 SURFACES = {"rectangle": WALL, "columns": WALL | {"along": "y"}, "underside": DECK, "cylinder": PIER}
@@ -160,11 +160,38 @@ def test_stand_off_and_facing_are_constant(item):
 
 def test_without_a_stand_off_the_farthest_that_the_gsd_permits_is_taken():
     _, plane, _ = planned_surface({k: v for k, v in WALL.items() if k != "standoff_m"})
-    assert plane.standoff_m == pytest.approx(1e-3 * 35e-3 / 6e-6)
-    _, pier, _ = planned_surface({k: v for k, v in PIER.items() if k != "standoff_m"})
-    _, nearer, _ = planned_surface(PIER | {"standoff_m": pier.standoff_m - 0.3})
-    _, farther, _ = planned_surface(PIER | {"standoff_m": pier.standoff_m + 0.3})
-    assert math.prod(pier.useful_m) > max(math.prod(nearer.useful_m), math.prod(farther.useful_m))
+    assert plane.standoff_m == pytest.approx(1e-3 * 35e-3 / 6e-6 - HELD_M)
+    world, pier, _ = planned_surface({k: v for k, v in PIER.items() if k != "standoff_m"})
+
+    def shown_m2(standoff_m):
+        kept_m = 1e-3 * standoff_m / (standoff_m + HELD_M)
+        return math.prod(useful_size(world.camera, pier.surface, standoff_m, kept_m))
+
+    chosen_m = pier.standoff_m
+    assert math.prod(pier.useful_m) == pytest.approx(shown_m2(chosen_m))
+    assert shown_m2(chosen_m) > max(shown_m2(chosen_m - 0.3), shown_m2(chosen_m + 0.3))
+
+
+@pytest.mark.parametrize("item", [WALL, DECK, PIER], ids=["wall", "deck", "pier"])
+def test_a_default_stand_off_shows_all_of_a_surface_from_a_little_farther_too(item):
+    """At the very limit of the GSD nothing counts as photographed as soon as the aircraft is 5 mm farther."""
+    item = {k: v for k, v in item.items() if k != "standoff_m"} | {"overlap_along": 0.0, "overlap_between": 0.0}
+    world, planned, photographs = planned_surface(item)
+    limit_m = item["gsd_mm_px"] / 1e3 * (1 + 1e-9)
+    for away_m in (-HELD_M, 0.0, HELD_M):
+        poses = [p.pose._replace(p_W=p.pose.p_W - away_m * p.pose.R_WC[:, 2]) for p in photographs]
+        shown = best_gsd_m(planned.surface, world, poses) <= limit_m
+        assert shown.mean() > (0.999 if away_m >= 0.0 else 0.8)  # nearer, the photographs are smaller
+    figures = surface_figures("s", planned, planned.orders[0], world, 0)
+    assert figures.coverage_farther > figures.coverage - 1e-3
+
+
+def test_where_no_reserve_is_possible_the_stand_off_is_still_within_the_gsd():
+    near = {"gsd_mm_px": 1e3 * 6e-6 / 35e-3 * 1.1}  # 1.1 m
+    plane = {k: v for k, v in WALL.items() if k != "standoff_m"} | near | {"size_m": [0.5, 0.5]}
+    world, planned, _ = planned_surface(plane)
+    assert planned.standoff_m == pytest.approx(1.1)
+    assert surface_figures("s", planned, planned.orders[0], world, 0).coverage_farther == 0.0
 
 
 def test_footprints_reach_the_margin_and_keep_the_overlap():

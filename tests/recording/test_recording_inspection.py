@@ -8,8 +8,9 @@ import pytest
 from companion.core.config import ConfigError
 from companion.core.enums import CaptureOutcome
 from companion.core.messages import Capture, CaptureTruth
+from companion.planning.stations import HELD_M
 from companion.planning.surfaces import Cylinder, Footprint, Rectangle
-from companion.recording.inspection import best_shots, plan_of_log, shots_of
+from companion.recording.inspection import best_shots, plan_difference, plan_of_log, shots_of
 from companion.recording.inspection_figures import simulated_figures, surface_results, totals
 from companion.recording.inspection_report import read_inspection
 from companion.recording.inspection_surface import footprint, hit, outline, overlap, project
@@ -43,6 +44,22 @@ def test_the_plan_comes_from_the_log_alone(log):
     for item, other in zip(flown.items, expected.items, strict=True):
         assert item.planned.keys() == other.planned.keys()
         np.testing.assert_allclose(item.planned[0, 2].pose.p_W, other.planned[0, 2].pose.p_W)
+
+
+def test_a_log_from_before_the_reserve_has_the_stand_offs_that_were_flown(tmp_path):
+    """Its photographs are known by row and column of the raster that follows from them."""
+    mission = tmp_path / "mission.toml"
+    mission.write_text(MISSION.read_text().replace('"../../', f'"{ROOT}/').replace("standoff_m = 5.0", ""))
+    metadata, plans = flight_metadata(VEHICLE, mission), []
+    former = {name: text for name, text in metadata.items() if name != "planning"}
+    for number, texts in enumerate((metadata, former, metadata | {"planning": "["})):
+        LogWriter(tmp_path / f"{number}.mcap", texts).close()
+    plans = [plan_of_log(read_log(tmp_path / f"{number}.mcap")) for number in (0, 1)]
+    now, then = (plan.find("deck").standoff_m for plan in plans)
+    assert then - now == pytest.approx(HELD_M)
+    assert plan_difference(*plans).startswith("inspection.item 'first pier' is photographed from 5.8")
+    with pytest.raises(LogError, match="the planning in the log cannot be read"):
+        plan_of_log(read_log(tmp_path / "2.mcap"))
 
 
 def test_a_flight_without_an_inspection_has_none(tmp_path):
