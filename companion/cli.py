@@ -218,7 +218,7 @@ def fly(
         raise UserError(f"--sensors {sensors}: only with --fcu sim")
     if pilot is not None and fcu not in ("sim", "px4"):
         raise UserError(f"--pilot {pilot}: only with --fcu sim or px4: an aircraft has a pilot")
-    former = photographed(mission_file, resume)
+    former = photographed(mission_file, resume, simulated=fcu in ("sim", "px4"), say=_say)
     if fcu == "px4":
         from sitl.px4.fly import fly_px4
 
@@ -333,7 +333,7 @@ def sim(
         check_drawable(loaded, photograph_folder)
     build_missing(loaded.vehicle_path, _say)
     prepare(stack, loaded.vehicle)
-    former = photographed(loaded.mission_path, resume)
+    former = photographed(loaded.mission_path, resume, simulated=True, say=_say)
     progress = FlightProgress()
     try:
         flight = fly_loaded(loaded, seed, stack, log_file, progress, former)

@@ -8,7 +8,7 @@ have an effect: `switched_on_in_flight` uses up a movement of the mission switch
 import math
 from collections.abc import Callable
 
-from companion.core.enums import CommandAction, FcuMode, Phase, SafetyAction
+from companion.core.enums import CaptureOutcome, CommandAction, FcuMode, Phase, SafetyAction
 from companion.mission import phases as ph
 from companion.mission import raw_guard
 from companion.mission import reference_geometry as geometry
@@ -325,7 +325,9 @@ def inspection_flown(mission: MissionContext, now_s: float) -> Found:
     if progress is None or not progress.complete:
         return ""
     captures, route = progress.captures, progress.route
-    return f"{captures.taken + route.before} of {route.wanted} photographs"
+    blurred = captures.count(CaptureOutcome.BLURRED)
+    again = f", {blurred} of them blurred: --resume takes them again" if blurred else ""
+    return f"{captures.taken + route.before} of {route.wanted} photographs{again}"
 
 
 def inspection_problem(mission: MissionContext, now_s: float) -> Found:

@@ -28,6 +28,10 @@ from companion.planning.surfaces import Surface
 from companion.recording import series as sr
 from companion.recording.log import Log, LogError
 
+SURVEY_M, SURVEY_RAD = (
+    0.5,
+    0.1,
+)  # by which a second survey of one place may differ; it differs by centimetres and tenths of a degree
 PICTURES = (CaptureOutcome.TAKEN, CaptureOutcome.BLURRED)  # outcomes with a photograph
 STATE_AGE_MAX_S = 0.5  # of the filter state that places an exposure in the frame of another bundle
 Place = tuple[int, int]  # row and column of a photograph on its item
@@ -184,9 +188,9 @@ def plan_difference(first: FlownPlan, second: FlownPlan) -> str:
         if a.item != b.item:
             keys = [key for key in a.item.__struct_fields__ if getattr(a.item, key) != getattr(b.item, key, None)]
             return f"inspection.item '{a.name}' has another {keys[0] if keys else 'kind'}"
-        places = [frame_of(item.frame, plan.planning, "") for item, plan in ((a, first), (b, second))]
-        if not all(np.allclose(p, q) for p, q in zip(*places, strict=True)):
-            return f"the bundle '{a.frame}' stands at another place"
+        one, other = (frame_of(item.frame, plan.planning, "") for item, plan in ((a, first), (b, second)))
+        if apart := place_difference(one.p_W, one.R_WF, other.p_W, other.R_WF):
+            return f"the bundle '{a.frame}' is {apart} that of the first"
     for a, b in zip(first.items, second.items, strict=True):
         if a.standoff_m is not None and b.standoff_m is not None and not math.isclose(a.standoff_m, b.standoff_m):
             return (
@@ -196,6 +200,17 @@ def plan_difference(first: FlownPlan, second: FlownPlan) -> str:
     if cameras[0] != cameras[1]:
         return f"its camera {cameras[1].name} is another one, or has another lens or mount"
     return ""
+
+
+def place_difference(p_a: Array, R_a: Array, p_b: Array, R_b: Array) -> str:
+    """How much a bundle's place differs when it is another one: "3.0 m from", "turned by 12° against"; "" for a second survey.
+
+    Each flight counts in the frame of its own bundle, wherever that was measured to stand.
+    """
+    apart = _difference(CameraPose(p_a, R_a), CameraPose(p_b, R_b))
+    if apart.position_m > SURVEY_M:
+        return f"{apart.position_m:.1f} m from"
+    return f"turned by {math.degrees(apart.attitude_rad):.0f}° against" if apart.attitude_rad > SURVEY_RAD else ""
 
 
 # --- captures -------------------------------------------------------------------------------------------------------

@@ -120,7 +120,9 @@ def read_inspection(logs: Sequence[Log]) -> FlownInspection | None:
         if why := plan_difference(first, plan):
             raise LogError(f"{log.path}: is not a flight of the plan of {first_log.path.name}: {why}")
         offset_ns = log.clock_offset_ns()
-        shots += shots_of(log, plan, flight, offset_ns * 1e-9 if offset_ns else None)
+        # Where the first plan has the bundles: its surfaces stand there, and those of a newer survey beside them.
+        placed = first._replace(satellites=plan.satellites)
+        shots += shots_of(log, placed, flight, offset_ns * 1e-9 if offset_ns else None)
     assert first is not None
     return FlownInspection(first, shots, list(logs), _received(first_log))
 

@@ -36,7 +36,7 @@ def flight_metadata(
     """
     scenario = None if scenario_file is None else Path(scenario_file)
     files = input_files(Path(vehicle_file), Path(mission_file), scenario)
-    metadata: dict[str, str] = {"run": _json(run or {"kind": "aircraft"})}
+    metadata: dict[str, str] = {"run": _json({"kind": "aircraft"} | (run or {}))}
     for name, path in {**files.tables, **(simulated or {})}.items():
         metadata |= _file(name, path)
     if scenario_file is not None and overrides:

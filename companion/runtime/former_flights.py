@@ -8,6 +8,7 @@ take the result from a file. `companion fly --resume` reads the logs itself and 
 import argparse
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -27,18 +28,18 @@ class FormerFlights(msgspec.Struct):
     problem: str = ""
 
 
-def former_flights(mission: Path, resume: Path | None) -> FormerFlights:
+def former_flights(mission: Path, resume: Path | None, say: Callable[[str], None] = lambda line: None) -> FormerFlights:
     """What the flights in a folder have taken of a mission's photographs.
 
     resume: log, or folder of logs; None: the mission begins with its first photograph, as it does with a folder without a
-    log of its present plan, which the first battery of an inspection finds.
+    log of its present plan, which the first battery of an inspection finds. say: called with a line on logs that do not count.
     """
     try:
         if resume is None or "inspection" not in read_layered(mission):
             return FormerFlights()
         if not resume.exists():
             return FormerFlights(problem=f"COMPANION_RESUME={resume}: no such log or folder")
-        return FormerFlights(photographed(mission, [resume]))
+        return FormerFlights(photographed(mission, [resume], say=say))
     except NoFormerFlight:
         return FormerFlights()
     except ConfigError as error:
@@ -75,7 +76,7 @@ def main() -> int:
     )
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
-    found = former_flights(given.mission, Path(given.resume) if given.resume else None)
+    found = former_flights(given.mission, Path(given.resume) if given.resume else None, lambda line: print(plain(line)))
     print(
         plain(found.problem) or f"{len(found.photographed)} photographs of {given.mission.name} taken by former flights"
     )

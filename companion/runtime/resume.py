@@ -2,69 +2,109 @@
 
 A photograph is known by its item, row and column, which depend on the items of the mission and on the camera. What it shows depends on the
 site: the take-off point, the places of bundles and the marker file. Speeds and batteries may change from flight to flight. A log of
-other items, another camera or another site is one of another plan.
+other items, another camera or another site is one of another plan. A blurred photograph is taken again.
+
+A rehearsal has the same mission and the same folder as the flight of the aircraft, and its log looks the same: an aircraft
+goes on after flights of aircraft alone.
 """
 
-import math
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from companion.core.config import ConfigError, Tables, read_layered
 from companion.core.enums import CaptureOutcome
+from companion.core.frames import quat_from_rpy, rotation_matrix
 from companion.core.input_files import dictionary_files, plan_files, texts
 from companion.core.messages import Capture
-from companion.recording.log import Log, LogError, read_log
+from companion.planning.stations import HELD_M
+from companion.recording.inspection import place_difference, reserve_of_log
+from companion.recording.log import Log, read_log
 
 Place = tuple[str, int, int]
 LOGS = ("flight.mcap", "*/flight.mcap", "*.mcap")  # in a folder: of one flight, of flights, of an aircraft's recorder
-SURVEY_M = 0.5  # a second survey of one place differs by centimetres
+AIRCRAFT = "aircraft"  # kind of a run, see `companion.runtime.flight_record`; all others are simulated
 RUN_KEY = "photographed"  # in the run of a log: what the flights before had taken
+
+
+class OtherPlan(ConfigError):
+    """A log of a flight of another plan."""
+
+
+class OtherKind(ConfigError):
+    """A log of a simulated flight where those of aircraft count, or of an aircraft among simulated ones."""
 
 
 class NoFormerFlight(ConfigError):
     """A folder holds no log of this plan."""
 
 
-def photographed(mission: Path, named: Sequence[Path]) -> list[Place]:
-    """The photographs that former flights of a mission have taken, in order.
+# Of an exception that a log of a folder ends with: what is wrong with the logs; the last one is that of all others.
+SKIPPED: dict[type[ConfigError], str] = {
+    OtherKind: "of {kind}",
+    OtherPlan: "of another plan",
+    ConfigError: "that cannot be read",
+}
 
-    named: logs; or folders, of which the logs of this plan count. Raises `ConfigError`, one line, for a log of another plan, a
-    file that is no log; `NoFormerFlight` for a folder without a log of this plan.
+
+def photographed(
+    mission: Path, named: Sequence[Path], simulated: bool = False, say: Callable[[str], None] = lambda line: None
+) -> list[Place]:
+    """The sharp photographs that former flights of a mission have taken, in order.
+
+    named: logs; or folders, of which the logs of this plan and kind count. simulated: for a simulated flight, of which simulated
+    ones count, and an aircraft's where its log is named itself. say: called with a line on the logs of a folder that do not count.
+    Raises `ConfigError`, one line, for a log of another plan or kind, a file that is no log; `NoFormerFlight` for a folder without
+    a log that counts.
     """
     found: set[Place] = set()
     for path in named:
         if not path.is_dir():
-            found |= _of_log(path, mission)
+            found |= _of_log(path, mission, (simulated, False) if simulated else (False,))
             continue
-        flights = 0
-        for log in sorted({file for pattern in LOGS for file in path.glob(pattern)}):
+        logs = sorted({file for pattern in LOGS for file in path.glob(pattern)})
+        skipped: Counter[str] = Counter()
+        for log in logs:
             try:
-                found |= _of_log(log, mission)
-                flights += 1
-            except (ConfigError, LogError):
-                continue
-        if not flights:
+                found |= _of_log(log, mission, (simulated,))
+            except ConfigError as error:
+                why = next(text for kind, text in SKIPPED.items() if isinstance(error, kind))
+                skipped[why.format(kind="aircraft" if simulated else "simulated flights")] += 1
+        if skipped:
+            detail = ", ".join(f"{count} {why}" for why, count in sorted(skipped.items()))
+            say(f"{path}: {skipped.total()} of {len(logs)} logs do not count: {detail}")
+        if skipped.total() == len(logs):
             raise NoFormerFlight(
-                f"{path}: no log of a flight of {mission.name} with its present items, camera and site"
+                f"{path}: no log of a flight of {mission.name} with its present items, camera and site, "
+                f"{'simulated' if simulated else 'flown by an aircraft'}"
             )
     return sorted(found)
 
 
-def _of_log(path: Path, mission: Path) -> set[Place]:
+def _of_log(path: Path, mission: Path, kinds: Sequence[bool]) -> set[Place]:
+    """kinds: that count; True: simulated."""
     log = read_log(path, ("capture",))
     if difference := _other_plan(log, mission):
-        raise ConfigError(f"{path}: a log of another plan: {difference}")
-    taken = (CaptureOutcome.TAKEN, CaptureOutcome.BLURRED)
-    now = {(m.item, m.row, m.column) for m in log.of(Capture) if m.outcome in taken}
+        raise OtherPlan(f"{path}: a log of another plan: {difference}")
     try:
         run = msgspec.json.decode(log.metadata.get("run", "{}"), type=dict[str, Any])
         before = {(str(item), int(row), int(column)) for item, row, column in run.get(RUN_KEY, [])}
     except (msgspec.MsgspecError, TypeError, ValueError) as error:
         raise ConfigError(f"{path}: the run in the log cannot be read: {error}") from None
+    if _is_simulated(log, run) not in kinds:
+        raise OtherKind(f"{path}: a log of a simulated flight: an aircraft goes on after flights of aircraft alone")
+    # The best capture of a photograph counts, as in the report: a sharp one that came after a blurred one.
+    now = {(m.item, m.row, m.column) for m in log.of(Capture) if m.outcome == CaptureOutcome.TAKEN}
     return now | before
+
+
+def _is_simulated(log: Log, run: dict[str, Any]) -> bool:
+    """The units of an aircraft name no kind, former simulated flights neither, but their scenario."""
+    return bool(run.get("kind", AIRCRAFT) != AIRCRAFT or "scenario" in log.metadata)
 
 
 def _other_plan(log: Log, mission: Path) -> str:
@@ -75,7 +115,7 @@ def _other_plan(log: Log, mission: Path) -> str:
         return "its mission has no [inspection]"
     if not isinstance(present, dict):
         return f"{mission} has no [inspection]"
-    items = {str(item.get("name")): item for item in present.get("item", [])}
+    items = _by_name(present, "item")
     for item in flown.get("item", []):
         if items.pop(str(item.get("name")), None) != item:
             return f"inspection.item '{item.get('name')}' is not that of {mission.name}"
@@ -84,6 +124,9 @@ def _other_plan(log: Log, mission: Path) -> str:
     camera = mission.parent / str(present.get("camera"))
     if log.tables("payload_camera") != read_layered(camera):
         return f"inspection.camera is not {camera.name} as it is now"
+    automatic = [name for name, item in _by_name(present, "item").items() if _has_default_standoff(item)]
+    if automatic and reserve_of_log(log) != HELD_M:
+        return f"its version took another stand-off for inspection.item '{automatic[0]}', which has no standoff_m"
     return (
         _other_texts(log, "plans", texts(plan_files(present, mission)))
         or _other_place(flown, present, mission.name)
@@ -106,8 +149,23 @@ def _other_place(flown: Tables, present: Tables, name: str) -> str:
         if _place(flown, key) != _place(present, key):
             return f"inspection.{key} is not that of {name}"
     then, now = _by_name(flown), _by_name(present)
-    different = [bundle for bundle in {**then, **now} if then.get(bundle) != now.get(bundle)]
-    return f"[[inspection.bundle]] '{different[0]}' is not that of {name}" if different else ""
+    for bundle in {**then, **now}:
+        if bundle not in then or bundle not in now:
+            return f"[[inspection.bundle]] '{bundle}' is not that of {name}"
+        if apart := _apart(then[bundle], now[bundle], "p_m", "rpy_rad"):
+            return f"[[inspection.bundle]] '{bundle}' is {apart} that of {name}"
+    return ""
+
+
+def _apart(a: Tables, b: Tables, place: str, attitude: str) -> str:
+    """How much two surveys differ, where they are of two places. place, attitude: their keys."""
+    try:
+        (p_a, R_a), (p_b, R_b) = (
+            (np.array(table[place], dtype=float), rotation_matrix(quat_from_rpy(*table[attitude]))) for table in (a, b)
+        )
+    except (KeyError, TypeError, ValueError):  # the mission file is read in full after this
+        return "" if a == b else "other than"
+    return place_difference(p_a, R_a, p_b, R_b)
 
 
 def _place(inspection: Tables, key: str) -> Tables:
@@ -126,14 +184,18 @@ def _other_boards(log: Log, plan: Tables, mission: Path) -> str:
         a, b = then.get(name, {}), now.get(name, {})
         if a.get("markers") != b.get("markers"):
             return f"the markers of bundle '{name}' are not those of {file.name}"
-        places = [bundle["survey"]["p_S"] for bundle in (a, b) if "survey" in bundle]
-        if len(places) == 2 and math.dist(*places) > SURVEY_M:
-            return f"bundle.survey of '{name}' is {math.dist(*places):.1f} m from that of {file.name}"
+        surveys = [bundle["survey"] for bundle in (a, b) if "survey" in bundle]
+        if len(surveys) == 2 and (apart := _apart(surveys[0], surveys[1], "p_S", "rpy_S_rad")):
+            return f"bundle.survey of '{name}' is {apart} that of {file.name}"
     return _other_texts(log, "dictionaries", texts(dictionary_files(file)))
 
 
-def _by_name(tables: Tables) -> dict[str, Tables]:
-    return {str(bundle.get("name")): bundle for bundle in tables.get("bundle", [])}
+def _has_default_standoff(item: Tables) -> bool:
+    return "gsd_mm_px" in item and "standoff_m" not in item
+
+
+def _by_name(tables: Tables, key: str = "bundle") -> dict[str, Tables]:
+    return {str(table.get("name")): table for table in tables.get(key, [])}
 
 
 def run_with(run: dict[str, Any], places: Iterable[Place]) -> dict[str, Any]:

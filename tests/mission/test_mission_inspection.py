@@ -91,6 +91,7 @@ def test_a_blurred_photograph_counts_and_is_named():
     world.captures = lambda request, attempt: answered(request, "blurred" if request.id == 4 else "taken")
     world.run_until("DONE", 700.0)
     assert (world.status.photographs, world.status.photographs_blurred) == (PHOTOGRAPHS, 1) and world.status.success
+    assert any("1 of them blurred: --resume takes them again" in reason for _, reason in world.log)
 
 
 def test_a_silent_payload_process_counts_as_lost():

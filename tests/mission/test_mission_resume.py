@@ -1,5 +1,6 @@
 """``--resume``: the photographs that former flights took, from their logs."""
 
+import json
 import re
 import shutil
 
@@ -52,9 +53,68 @@ def with_change(folder, old, new):
     raise AssertionError(old)
 
 
-def test_taken_and_blurred_photographs_count_and_refused_and_lost_ones_do_not(tmp_path):
+def test_sharp_photographs_count_and_blurred_refused_and_lost_ones_are_taken_again(tmp_path):
     log = flown(tmp_path / "flight.mcap", ["taken", "refused", "blurred", "lost"])
-    assert photographed(MISSION, [log]) == [("deck", 0, 1), ("deck", 0, 3)]
+    assert photographed(MISSION, [log]) == [("deck", 0, 1)]
+    sharp = flown(tmp_path / "again.mcap", ["blurred", "lost", "taken"])  # the best capture of all flights counts
+    assert photographed(MISSION, [log, sharp]) == [("deck", 0, 1), ("deck", 0, 3)]
+
+
+SIMULATED = [{"kind": "lockstep"}, {"kind": "realtime", "seed": 1}, {"kind": "px4"}]
+
+
+def test_an_aircraft_goes_on_after_flights_of_aircraft_alone(tmp_path, monkeypatch, capsys):
+    """A rehearsal has the same mission and the same folder: its photographs were never taken."""
+    for number, run in enumerate([*SIMULATED, {"kind": "aircraft"}, {}], 1):
+        (tmp_path / str(number)).mkdir()
+        flown(tmp_path / str(number) / "flight.mcap", ["lost"] * (number - 1) + ["taken"], run=run)
+    flown(tmp_path / "hover.mcap", [], REPOSITORY / "config/missions/bridge_hover.toml")
+    (tmp_path / "torn.mcap").write_bytes(b"no log")
+    said = []
+    assert photographed(MISSION, [tmp_path], say=said.append) == [("deck", 0, 4), ("deck", 0, 5)]
+    skipped = "logs do not count: 1 of another plan, 3 of simulated flights, 1 that cannot be read"
+    assert said == [f"{tmp_path}: 5 of 7 {skipped}"]
+    assert photographed(MISSION, [tmp_path], simulated=True) == [("deck", 0, 1), ("deck", 0, 2), ("deck", 0, 3)]
+    powered_on(monkeypatch, tmp_path, tmp_path)
+    assert capsys.readouterr().out.splitlines() == [
+        f"{tmp_path}: 5 of 7 {skipped}",
+        "2 photographs of two_piers_inspection.toml taken by former flights",
+    ]
+
+
+def test_the_log_of_a_rehearsal_is_refused_for_an_aircraft(tmp_path, monkeypatch):
+    log = flown(tmp_path / "flight.mcap", ["taken"], run=SIMULATED[1])
+    with pytest.raises(ConfigError, match="a log of a simulated flight: an aircraft goes on after flights of aircraft"):
+        photographed(MISSION, [log])
+    with pytest.raises(ConfigError, match="present items, camera and site, flown by an aircraft"):
+        photographed(MISSION, [tmp_path])
+    former = powered_on(monkeypatch, tmp_path, tmp_path)  # the first battery of the aircraft
+    assert context(tmp_path, former).photographed == []
+    result = CliRunner().invoke(main, ["fly", str(MISSION), "--fcu", "udpin:127.0.0.1:1", "--resume", str(log)])
+    assert result.exit_code == 2 and "a log of a simulated flight" in result.output
+
+
+def test_a_rehearsal_goes_on_after_the_flight_of_an_aircraft_that_is_named(tmp_path):
+    log = flown(tmp_path / "flight.mcap", ["taken"])
+    assert photographed(MISSION, [log], simulated=True) == [("deck", 0, 1)]
+    with pytest.raises(ConfigError, match="present items, camera and site, simulated"):
+        photographed(MISSION, [tmp_path], simulated=True)
+
+
+def test_the_kind_of_a_flight_that_goes_on_by_the_units_is_in_its_log():
+    run = {"photographed": [["deck", 0, 1]]}  # as the units write it
+    assert json.loads(flight_metadata(VEHICLE, MISSION, run=run)["run"]) == {"kind": "aircraft"} | run
+
+
+def test_a_log_whose_version_took_another_stand_off_is_one_of_another_plan(tmp_path):
+    """Row and column are those of another raster."""
+    changed = with_change(tmp_path, "margin_m = 0.1\nstandoff_m = 5.0", "margin_m = 0.1")
+    metadata = flight_metadata(VEHICLE, changed)
+    for name, texts in (("now", metadata), ("then", {k: v for k, v in metadata.items() if k != "planning"})):
+        LogWriter(tmp_path / f"{name}.mcap", texts).close()
+    assert photographed(changed, [tmp_path / "now.mcap"]) == []
+    with pytest.raises(ConfigError, match="its version took another stand-off for inspection.item 'deck'"):
+        photographed(changed, [tmp_path / "then.mcap"])
 
 
 def test_a_log_knows_what_the_flights_before_it_had_taken(tmp_path):
@@ -82,7 +142,9 @@ CHANGED = {  # what is different, as the file has it and as it is now; what the 
     "name": ('name = "second pier"', 'name = "other pier"', "inspection.item 'second pier' is not that of"),
     "lens": ("focal_length_mm = 35.0", "focal_length_mm = 36.0", "inspection.camera is not sony_rx1_gimbal.toml as it is now"),
     "origin": ("latitude_deg = 34.0007", "latitude_deg = 47.3", "inspection.origin is not that of"),
-    "place": ("p_m = [12.0, 0.0, 4.0]", "p_m = [9.0, 1.0, 4.0]", r"\[\[inspection.bundle\]\] 'pier' is not that of"),
+    "place": ("p_m = [12.0, 0.0, 4.0]", "p_m = [9.0, 1.0, 4.0]", r"\[\[inspection.bundle\]\] 'pier' is 3.2 m from that of"),
+    "turn": ("p_m = [12.0, 0.0, 4.0]\nrpy_rad = [1.5707963, 0.0, -1.5707963]", "p_m = [12.0, 0.0, 4.0]\nrpy_rad = [1.5707963, 0.0, -1.3]",
+        r"\[\[inspection.bundle\]\] 'pier' is turned by 16° against that of"),
     "board": ("id = 23", "id = 24", "the markers of bundle '.*' are not those of"),
     "family": ("aruco_6x6_250", "apriltag_36h11", "the markers of bundle 'pier' are not those of"),
     "takeoff": ("[inspection.origin]", "[inspection.takeoff]\np_S = [0.0, 0.0, 0.0]\nyaw_rad = 0.0\n[inspection.origin]",
@@ -117,6 +179,10 @@ def test_a_survey_may_be_new_and_better_but_not_that_of_another_site(tmp_path):
     assert photographed(changed, [without, log]) == [("deck", 0, 1)]
     surveyed(survey.replace("[0.000,", "[0.1,"))
     assert photographed(changed, [log]) == [("deck", 0, 1)]
+    turned = re.sub(r"rpy_S_rad = \[[^,]+,", "rpy_S_rad = [0.0,", survey)
+    surveyed(turned)
+    with pytest.raises(ConfigError, match=r"bundle.survey of 'pier' is turned by 90° against that of"):
+        photographed(changed, [log])
     surveyed(survey.replace("[0.000,", "[3.0,"))
     with pytest.raises(ConfigError, match=r"bundle.survey of 'pier' is 3.0 m from that of"):
         photographed(changed, [log])
@@ -141,6 +207,12 @@ def test_an_origin_with_its_former_heading_of_0_is_the_same_place(tmp_path):
     changed = with_change(tmp_path, "altitude_m = 60.0\n", "altitude_m = 60.0\nheading_deg = 0.0\n")
     log = flown(tmp_path / "flight.mcap", ["taken"], changed)
     assert photographed(MISSION, [log]) == [("deck", 0, 1)]
+
+
+def test_a_bundle_may_be_assumed_a_little_beside_its_former_place(tmp_path):
+    log = flown(tmp_path / "flight.mcap", ["taken"])
+    changed = with_change(tmp_path, "p_m = [12.0, 0.0, 4.0]", "p_m = [12.3, 0.0, 4.0]")
+    assert photographed(changed, [log]) == [("deck", 0, 1)]
 
 
 def test_speeds_may_change_from_flight_to_flight(tmp_path):

@@ -347,6 +347,22 @@ def test_overlap_of_footprints():
     assert overlap(a, Footprint(9.5, 11.5, 0.0, 1.0), 0, around_m=9.0) == pytest.approx(0.75)
 
 
+def test_flights_of_two_surveys_are_shown_together_each_at_its_own_bundle(complete, tmp_path):
+    """As `--resume` takes them: the photographs are where they are on the surface, not moved by the difference."""
+    text = MISSION.read_text().replace('"../../', f'"{ROOT}/')
+    mission, made = tmp_path / "mission.toml", Made(only=frozenset({1, 2}), error=(0.0, 0.0))
+    mission.write_text(text.replace("p_m = [12.0, 0.0, 2.4]", "p_m = [12.3, 0.0, 2.4]"))
+    again = read_log(make_log(tmp_path / "again.mcap", made, mission=mission))
+    *_, one, other = read_inspection([complete, again]).shots
+    for shot in (one, other):
+        first = next(s for s in shots_of(complete, plan_of_log(complete)) if s.capture.id == shot.capture.id)
+        np.testing.assert_allclose(shot.pose.p_W, first.pose.p_W, atol=1e-6)
+    mission.write_text(text.replace("p_m = [12.0, 0.0, 2.4]", "p_m = [13.0, 0.0, 2.4]"))
+    other = read_log(make_log(tmp_path / "other.mcap", made, mission=mission))
+    with pytest.raises(LogError, match="the bundle 'pier' is 1.0 m from that of the first"):
+        read_inspection([complete, other])
+
+
 def test_logs_of_different_plans_are_refused_in_one_line(complete, tmp_path):
     text = MISSION.read_text().replace('"../../', f'"{ROOT}/').replace("size_m = [12.0, 4.0]", "size_m = [11.0, 4.0]")
     (tmp_path / "other.toml").write_text(text)
