@@ -24,9 +24,8 @@ DIGICAM, MOUNT, CAMERA_MODE, GIMBAL, IMAGE = 203, 205, 530, 1000, 2000
 FRAME_AMSL, FRAME_MISSION, FRAME_RELATIVE = 0, 2, 3  # MAV_FRAME
 FRAMES_AMSL, FRAMES_RELATIVE = (0, 5), (3, 6)  # also as the _INT frames
 PX4 = 12  # MAV_AUTOPILOT_PX4
-REACHED_M = (
-    0.5  # PX4 turns at this distance from a waypoint, else at NAV_ACC_RAD, which cuts the corners of a checked way
-)
+# PX4 turns at this distance from a waypoint, else at NAV_ACC_RAD, which cuts the corners of a checked way.
+REACHED_M = 0.5
 ALTITUDE_RELATIVE = 1  # QGroundControl's AltitudeMode
 LOCK = 4 + 8  # GIMBAL_MANAGER_FLAGS_ROLL_LOCK and PITCH_LOCK: against the horizon
 MOUNT_TARGETING = 2  # MAV_MOUNT_MODE_MAVLINK_TARGETING

@@ -28,10 +28,8 @@ from companion.planning.surfaces import Surface
 from companion.recording import series as sr
 from companion.recording.log import Log, LogError
 
-SURVEY_M, SURVEY_RAD = (
-    0.5,
-    0.1,
-)  # by which a second survey of one place may differ; it differs by centimetres and tenths of a degree
+# By which a second survey of one place may differ; it differs by centimetres and tenths of a degree.
+SURVEY_M, SURVEY_RAD = 0.5, 0.1
 PICTURES = (CaptureOutcome.TAKEN, CaptureOutcome.BLURRED)  # outcomes with a photograph
 STATE_AGE_MAX_S = 0.5  # of the filter state that places an exposure in the frame of another bundle
 Place = tuple[int, int]  # row and column of a photograph on its item
