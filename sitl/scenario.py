@@ -17,7 +17,7 @@ from companion.core.enums import ProcessName
 from companion.core.site import Site
 from companion.core.vehicle import Vehicle
 from companion.mission.inspection_files import load_inspection
-from companion.mission.plan import Plan, RcSwitch, check_standoff, handed_over, load_plan, site_of
+from companion.mission.plan import Plan, RcSwitch, check_vehicle, handed_over, load_plan, site_of
 from sitl.airframe import ROTORS_MAX, load_airframe
 from sitl.camera import CameraConfig
 from sitl.devices.config import DevicesConfig
@@ -281,7 +281,7 @@ def load_scenario(
     if solids is not None and (problem := world_problem(scenario, plan, solids)):
         raise ConfigError(f"{path}: {problem}")
     vehicle = load(vehicle_path, Vehicle)
-    check_standoff(plan, vehicle, f"{mission_path}: ")
+    check_vehicle(plan, vehicle, f"{mission_path}: ")
     load_inspection(plan, site, vehicle, mission_path)
     return LoadedScenario(
         path=path,

@@ -31,6 +31,7 @@ TAKEOFF_STILL_S = 1.0  # height kept this long ends the take-off
 TAKEOFF_STILL_M_S = 0.3  # of climb; the wind may move the aircraft sideways while PX4 flies
 HANDOVER_SPEED_M_S = 1.0  # faster than this the mission does not take over from a pilot
 ARRIVED_ERROR_M = 0.15  # HOLD begins when the position error was below this
+ARRIVED_YAW_RAD = 0.15  # and the heading's below this: the nose may turn more slowly than the plan says
 ARRIVED_S = 1.0  # for this long
 SETTLE_TIMEOUT_S = 30.0  # after the approach should have ended
 PHOTO_GRACE_S = 8.0  # longest extension of the hold for photographs still due
@@ -86,7 +87,9 @@ def _demanded(action: SafetyAction) -> Condition:
     """The condition that the safety monitors demand `action`."""
 
     def demanded(mission: MissionContext, now_s: float) -> Found:
-        demand = mission.safety.demand
+        demand, flight = mission.safety.demand, mission.flight
+        if action == SafetyAction.HOLD and flight.descended and flight.phase == Phase.RETURN:
+            return ""  # in the descent to the place of the landing a hold only makes the flight longer
         return demand is not None and demand.action == action and demand.text
 
     return demanded
@@ -280,7 +283,11 @@ def at_trajectory_start(mission: MissionContext, now_s: float) -> Found:
 
 def _arrived(mission: MissionContext, seen: bool, now_s: float) -> bool:
     control = mission.inputs.control(now_s)
-    near = control is not None and control.position_error_m < ARRIVED_ERROR_M
+    near = (
+        control is not None
+        and control.position_error_m < ARRIVED_ERROR_M
+        and not abs(control.yaw_error_rad) > ARRIVED_YAW_RAD  # True for NaN: not known without a reference
+    )
     there = mission.references.finished(control) and near and seen
     return mission.flight.lasts(Timer.ARRIVED, there, ARRIVED_S, now_s)
 

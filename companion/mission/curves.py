@@ -190,6 +190,13 @@ def fastest_m_s(curve: Curve) -> float:
     return float(np.linalg.norm(sample(trajectory, 0.0, times_s).v_W, axis=1).max())
 
 
+def turn_rate_rad_s(curve: Curve | None) -> float:
+    """How fast the nose turns at most; 0 where it does not follow the curve."""
+    if not isinstance(curve, SpiralTable):
+        return 0.0
+    return 2 * math.pi * abs(curve.turns) / max(curve.duration_s - curve.ramp_s, 1e-3)  # a ramp at each end
+
+
 def points_of(trajectory: Trajectory) -> list[Vec3]:
     """Points of a trajectory, `CHECKED_EVERY_S` apart in time."""
     times_s = np.arange(0.0, duration_s(trajectory) + CHECKED_EVERY_S, CHECKED_EVERY_S)

@@ -12,21 +12,23 @@ from companion.mission import reference_geometry as geometry
 from companion.mission.curves import flown_s, to_trajectory
 from companion.mission.flight_state import Timer
 from companion.mission.inspecting import fly_to_stop
-from companion.mission.inspection_route import to_world
 from companion.mission.mission_context import MissionContext
 from companion.mission.monitors import CONTROL_ERROR
 from companion.mission.requests import CRITICAL, WARNING
 from companion.mission.start_checks import health_warning, imu_warning
+from companion.mission.way_home import way_home
 
 DESCENT_M_S = 0.7  # PX4's MPC_LAND_SPEED
 DESCENT_END_M = 0.4  # over the take-off point: from there PX4 lands within a second
 
 # This stack sinks itself, speed [m/s] and acceleration [m/s²]: without GNSS and bundle faster than PX4's landing, because the
-# error of the motion by the IMU grows with the time; without satellites to the ground, and the end of the path is below, as the
-# height may be wrong by that much.
+# error of the motion by the IMU grows with the time; without satellites, or below the take-off point, to the ground, and the end
+# of the path is below, as the height may be wrong by that much.
 SINKS, SINKS_ALONE = (1.5, 1.5), (1.2, 1.0)
 TOUCH_END_M = -0.3
 
+# Of the angle between the way away from the structure and backwards: beyond it, what is measured ahead is another thing.
+BACKWARDS_COS = 0.5
 RETREAT_LOWEST_M = 1.5  # over the take-off point
 
 BRAKE_S = 1.0  # about 1 / bandwidth of the position control
@@ -138,42 +140,33 @@ def _enter_retreat(mission: MissionContext, left: Phase, now_s: float) -> None:
     if here is None or home_W is None:
         return
     point, yaw_rad = here
-    away = mission.inputs.away_W
-    if away is None:  # no structure is known: backwards, against the nose
-        away = (-math.cos(yaw_rad), -math.sin(yaw_rad), 0.0)
+    away = _retreat_direction(mission, yaw_rad, now_s)
     goal = geometry.clamp(geometry.along(point, away, retreat.distance_m), home_W, mission.plan.limits)
     if mission.inputs.structure is not None:  # from below a deck the way leads down
         goal = (goal[0], goal[1], max(goal[2], min(point[2], home_W[2] + RETREAT_LOWEST_M)))
     _move_in_world(mission, goal, yaw_rad, now_s, here, retreat.speed_m_s, retreat.acceleration_m_s2)
 
 
+def _retreat_direction(mission: MissionContext, yaw_rad: float, now_s: float) -> Vec3:
+    """Unit vector of a retreat: away from the structure; backwards where none is known, or where it is not what is ahead."""
+    away, backwards = mission.inputs.away_W, (-math.cos(yaw_rad), -math.sin(yaw_rad), 0.0)
+    ahead_m = mission.inputs.range_ahead_m(now_s)
+    near = ahead_m is not None and ahead_m < mission.plan.retreat.distance_m + mission.vehicle.safety.standoff_min_m
+    if away is None or (near and sum(a * b for a, b in zip(away, backwards, strict=True)) < BACKWARDS_COS):
+        return backwards
+    return away
+
+
 def _enter_return(mission: MissionContext, left: Phase, now_s: float) -> None:
-    """Home along the waypoints that were flown on the way out, and the pilot's way before them: they are known to be free."""
-    flight, search, home_W = mission.flight, mission.plan.search, mission.inputs.home_W
+    flight = mission.flight
     flight.trajectory_flown |= left == Phase.TRAJECTORY and not flight.early_end
-    if home_W is None:
+    if mission.inputs.home_W is None:
         return
-    home = geometry.added((0.0, 0.0, mission.plan.return_.height_m), home_W)
-    if flight.return_path is None:
-        flown = search.waypoints[: flight.waypoints_reached] if search is not None else []
-        flight.return_path = _back_to_free_way(mission)
-        flight.return_path += [(geometry.added(w.p_m, home_W), w.yaw_rad) for w in reversed(flown)]
-        yaw_rad = flown[0].yaw_rad if flown else _present_yaw(mission, now_s)
-        flight.return_path += [(geometry.added(p, home_W), yaw_rad) for p in reversed(mission.inputs.way_out)]
-        flight.return_path.append((home, yaw_rad))
-    elif not flight.return_path:
-        flight.return_path.append((home, _present_yaw(mission, now_s)))
+    yaw_rad = _present_yaw(mission, now_s)
+    if not flight.return_path:
+        places = way_home(mission, yaw_rad)
+        flight.return_path = places if flight.return_path is None else [(places[-1][0], yaw_rad)]
     fly_back(mission, now_s)
-
-
-def _back_to_free_way(mission: MissionContext) -> list[tuple[Vec3, float]]:
-    """Stations of the inspection to fly back over, where the straight way home passes too near to a surface."""
-    progress, inputs = mission.flight.inspection, mission.inputs
-    if progress is None or not progress.begun:
-        return []
-    poses = progress.poses(inputs.state, inputs.home_W)
-    stops = [progress.route.stops[index] for index in progress.retraced()]
-    return [to_world(stop.p, stop.yaw_rad, stop.frame, poses[stop.frame]) for stop in stops if stop.frame in poses]
 
 
 def _enter_land(mission: MissionContext, left: Phase, now_s: float) -> None:
@@ -215,7 +208,7 @@ def may_sink(mission: MissionContext, now_s: float) -> bool:
 
 
 def _sink(mission: MissionContext, now_s: float) -> None:
-    """Straight down: to just above the height of the take-off point; without satellites on the ground.
+    """Straight down: to just above the height of the take-off point; without satellites on the ground; see `_descent_end_m`.
 
     PX4 lands without a position where it lost its satellites, and dead-reckons for a moment; where it never had any, it would
     let the wind take the aircraft over the last decimetres, too.
@@ -224,10 +217,25 @@ def _sink(mission: MissionContext, now_s: float) -> None:
     here = mission.inputs.aircraft_point() if satellites else _reference_point(mission, now_s)
     if here is None or home_W is None:
         return
-    (x, y, _), yaw_rad = here
-    end_m = DESCENT_END_M if satellites else TOUCH_END_M
-    speed_m_s, acceleration_m_s2 = SINKS if satellites else SINKS_ALONE
-    _move_in_world(mission, (x, y, home_W[2] + end_m), yaw_rad, now_s, here, speed_m_s, acceleration_m_s2)
+    (x, y, z), yaw_rad = here
+    end_m, limits = (DESCENT_END_M, SINKS) if satellites else (TOUCH_END_M, SINKS_ALONE)
+    down_m = _descent_end_m(mission, z, end_m)
+    if down_m < end_m:
+        limits = SINKS_ALONE
+    _move_in_world(mission, (x, y, home_W[2] + down_m), yaw_rad, now_s, here, *limits)
+
+
+def _descent_end_m(mission: MissionContext, z_W: float, end_m: float) -> float:
+    """Where a descent ends, over the take-off point [m]: at end_m, and never above the aircraft.
+
+    Below the take-off point, as under the deck from which the aircraft took off, nothing is known of the ground: the descent goes
+    on until the aircraft stands, or to the lowest place of the fence.
+    """
+    home_W, limits = mission.inputs.home_W, mission.plan.limits
+    height_m = z_W - (0.0 if home_W is None else home_W[2])
+    if height_m >= end_m:
+        return end_m
+    return min(height_m, limits.fence_min_m[2]) if limits.lowest_m < 0.0 else height_m
 
 
 def request_land(mission: MissionContext, in_control: bool, now_s: float) -> None:
@@ -352,8 +360,11 @@ def descend(mission: MissionContext, now_s: float) -> None:
     end_m, limits = DESCENT_END_M, (DESCENT_M_S, back.acceleration_m_s2)
     if not mission.plan.satellites:
         end_m, limits = TOUCH_END_M, SINKS_ALONE
-    yaw_rad = here[1]
-    goal = geometry.added((0.0, 0.0, end_m), home_W)
+    (_, _, z), yaw_rad = here
+    down_m = _descent_end_m(mission, z, end_m)
+    if down_m < end_m:
+        limits = SINKS_ALONE
+    goal = geometry.added((0.0, 0.0, down_m), home_W)
     mission.flight.return_path = [(goal, yaw_rad)]
     _move_in_world(mission, goal, yaw_rad, now_s, here, *limits)
 

@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from itertools import pairwise
+from itertools import dropwhile
 
 from companion.core.enums import ControlSource, FcuMode, FcuSystem, Phase, ProcessName
 from companion.core.frames import rpy_from_quat
@@ -36,6 +36,7 @@ from companion.mission.inspection_progress import Sight
 from companion.mission.inspection_route import Nearest
 from companion.mission.modes import MANUAL_MODES
 from companion.mission.plan import Plan, leaves_limits
+from companion.mission.range_finder import RANGE_AGE_S
 from companion.mission.raw_guard import GNSS_AGE_S, POSITION_AGE_S, RESETS_S, RawGuard
 from companion.mission.rc_switch import SwitchReader
 from companion.mission.snapshot import SEEN_S, SafetySnapshot
@@ -45,8 +46,8 @@ from companion.mission.trends import BatteryTrend, ControlTrend, InnovationTrend
 GROUND_HEARD_S = 5.0  # a ground station was there at the start if it was heard within this time; it sends at 1 Hz
 OUTLIVED_S = 1.5  # longer than COM_OF_LOSS_T, which preflight bounds by 1 s, and the report of the mode
 OUTSIDE_S = 0.5  # a voltage counts as implausible for this long after the last one that was
-WAY_HEIGHT_M = 1.0  # over the take-off point; what is lower belongs to take-off and landing
-WIND_HEIGHT_M = 1.0  # over the take-off point; nearer to the ground its push counts as wind
+WAY_HEIGHT_M = 1.0  # over the take-off point; what is lower at the beginning belongs to the take-off
+WIND_HEIGHT_M = 1.0  # above or below the take-off point; nearer to the ground its push counts as wind
 CLIMB_ENDS_M = 1.3  # below its height PX4 ends a take-off: NAV_MC_ALT_RAD 0.8 m, and an overshoot of its estimate
 LATE_S = 1.0  # of one SYS_STATUS
 # Satellites that PX4 refused for this long before it had no position have jumped; else its position drifts from theirs.
@@ -301,9 +302,10 @@ class MissionInputs:
         return state.marker_age_s + self.state_age_s(now_s) < SEEN_S
 
     def touched(self, now_s: float) -> bool:
-        """Without satellites this stack sinks to the ground: the aircraft stands, and its reference sinks on."""
+        """Without satellites, and below the take-off point, this stack sinks to the ground: the aircraft stands, its reference sinks on."""
         state, p, control = self.state, self.from_home(), self.control(now_s)
-        if self.plan.satellites or state is None or p is None or control is None:
+        below = p is not None and p[2] < 0.0
+        if (self.plan.satellites and not below) or state is None or p is None or control is None:
             return False
         behind_m = state.p_W[2] - control.reference_p_W[2]
         return p[2] < TOUCH_BELOW_M and behind_m > TOUCH_BEHIND_M and state.v_W[2] > -TOUCH_STILL_M_S
@@ -360,7 +362,7 @@ class MissionInputs:
         counts from the ground; the horizontal position is that where the mission takes the aircraft.
         """
         if self.plan.satellites:
-            way = [p for p in self._way.simplified() if p[2] > WAY_HEIGHT_M]
+            way = list(dropwhile(lambda p: p[2] <= WAY_HEIGHT_M, self._way.simplified()))
             self.way_out = [p for p in way if not leaves_limits(p, self.plan.limits)]
             return len(way) - len(self.way_out)
         if self.state is not None and self.home_W is not None:
@@ -400,18 +402,10 @@ class MissionInputs:
         if p is not None and self.airborne() and self.state_age_s(now_s) <= self._limits.state_age_s:
             self._way.take(p)
 
-    def way_home_m(self) -> float | None:
-        """Length of the way to the place over the take-off point where the return ends [m]; None: not known."""
-        p, back = self.from_home(), self.plan.return_
-        if p is None:
-            return None
-        points = [(0.0, 0.0, back.height_m), *self.way_out, p]
-        return sum(math.dist(a, b) for a, b in pairwise(points))
-
     def note_wind(self, now_s: float) -> None:
         """Follow the wind, also while PX4 or a pilot flies; called in every step."""
         p = self.from_home()
-        if self.state is None or p is None or not self.airborne() or p[2] < WIND_HEIGHT_M:
+        if self.state is None or p is None or not self.airborne() or abs(p[2]) < WIND_HEIGHT_M:
             self._wind.reset()
         elif self.state_age_s(now_s) <= self._limits.state_age_s:
             self._wind.take(now_s, self.state.disturbance_W)
@@ -453,6 +447,12 @@ class MissionInputs:
         must not choose the direction of a retreat.
         """
         return self._faces[0][1] if self._faces else None
+
+    def range_ahead_m(self, now_s: float) -> float | None:
+        """What the forward range finder measures; None without one, or while it measures nothing."""
+        if self.status is None or self.status_age_s(now_s) > RANGE_AGE_S or math.isnan(self.status.range_m):
+            return None
+        return self.status.range_m
 
     # --- mode ---
 
@@ -633,7 +633,6 @@ class MissionInputs:
             flight_time_left_s=self._battery.time_left_s,
             wind_share=self._tilt.share(now_s),
             strong_wind=self.strong_wind,
-            way_home_m=self.way_home_m(),
             paused_phase=paused_phase if phase == Phase.PAUSE else None,
             ground_age_s=self._ground_age_s(now_s),
             px4_without_position=self.px4_without_position(),

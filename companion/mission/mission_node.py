@@ -37,11 +37,12 @@ from companion.mission.inspection_route import Place
 from companion.mission.mission_context import MissionContext
 from companion.mission.operator_checks import answer, consider
 from companion.mission.phase_work import PHASE_WORK
-from companion.mission.plan import Plan, check_bundle, check_standoff
+from companion.mission.plan import Plan, check_bundle, check_vehicle
 from companion.mission.requests import INFORMATION, WARNING
 from companion.mission.safety_monitor import Demand
 from companion.mission.snapshot import SafetySnapshot
 from companion.mission.transitions import TRANSITIONS
+from companion.mission.way_home import way_home_s
 
 STATUS_PERIOD_S = 0.099  # two steps of the node, less what a sum of floats may lack
 
@@ -87,7 +88,7 @@ class MissionNode(Node):
     ) -> None:
         super().__init__()
         check_bundle(plan, site)
-        check_standoff(plan, vehicle)
+        check_vehicle(plan, vehicle)
         inspection = load_inspection(plan, site, vehicle, plan.name, photographed)
         route = None if inspection is None else inspection.route()
         self._mission = MissionContext(vehicle, plan, required_processes, route, files)
@@ -118,6 +119,7 @@ class MissionNode(Node):
         taken = self._mission.inputs.snapshot(
             flight.phase, flight.paused_phase, now_s, flight.phase_time_s(now_s), flight.sinks, flight.came_from
         )
+        taken.way_home_s = way_home_s(self._mission)
         taken.descending = flight.descended and flight.phase == Phase.RETURN
         return taken
 

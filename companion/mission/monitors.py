@@ -55,8 +55,7 @@ WEAK_CELL_V = 0.3  # below the mean of the cells; a healthy lithium pack keeps 0
 # Lasting, of one accelerometer: PX4 1.17 says "not safe to fly" from 1000 samples on (vehicle_imu), no more than once in 3 s.
 CLIPPING_HZ = 100.0
 RESERVE_S = 30.0  # of flight time beyond the way home and the landing
-DETOUR = 1.5  # path home over the straight line: the waypoints of the way out
-PEAK_TO_MEAN = 35 / 16  # speed of a move from rest to rest (companion/core/trajectories.py)
+WAY_SPARE = 1.2  # time of the way home over that of its moves: arrival at each place, wind
 LANDING_M_S = 0.7  # MPC_LAND_SPEED
 LANDING_SPARE_S = 15.0  # ground detection, disarming
 STRONG_WIND_SHARE = 0.95  # the same in the mean of ten seconds: the next gust carries the aircraft away
@@ -65,7 +64,7 @@ GROUND_AGE_S = 10.0  # its heartbeat comes once a second
 TOUCHDOWN_TILT_RAD = 0.26  # 15°: the slope on which legs of this width still stand
 TOUCHDOWN_CLIMB_M_S = 0.5  # a landing at MPC_LAND_SPEED has not ended
 TOUCHDOWN_SPEED_M_S = 3.0  # twice LNDMC_XY_VEL_MAX: in 12 m/s of wind an aircraft slides on smooth ground at 2
-AHEAD_HEIGHT_M = 1.5  # over the take-off point
+AHEAD_HEIGHT_M = 1.5  # above or below the take-off point
 PAYLOAD_CAMERA = "payload_camera"
 PAYLOAD_S = 5.0  # a camera on a serial port may miss heartbeats for some seconds
 ESCALATION_MIN_S = 2.0  # least time between two actions, so that each has time to help
@@ -337,7 +336,7 @@ def _ahead_in_search(s: SafetySnapshot) -> float | None:
 def _ahead_on_return(s: SafetySnapshot) -> float | None:
     """The forward range on the way home [m]; not near the ground, where it meets the crew's things."""
     p = s.from_home()
-    if Phase.RETURN not in (s.phase, s.paused_phase) or p is None or p[2] < AHEAD_HEIGHT_M:
+    if Phase.RETURN not in (s.phase, s.paused_phase) or p is None or abs(p[2]) < AHEAD_HEIGHT_M:
         return None
     return _range(s)
 
@@ -476,11 +475,10 @@ def _cell_below_mean(s: SafetySnapshot) -> float | None:
 
 def _spare_time(s: SafetySnapshot) -> float | None:
     """Flight time that is left when the aircraft has landed at home [s]."""
-    if s.way_home_m is None or s.flight_time_left_s is None:
+    if s.way_home_s is None or s.flight_time_left_s is None:
         return None
-    back = s.plan.return_
-    home_s = DETOUR * PEAK_TO_MEAN * s.way_home_m / back.speed_m_s
-    return s.flight_time_left_s - home_s - back.height_m / LANDING_M_S - LANDING_SPARE_S
+    home_s = WAY_SPARE * s.way_home_s
+    return s.flight_time_left_s - home_s - s.plan.return_.height_m / LANDING_M_S - LANDING_SPARE_S
 
 
 def _touchdown(s: SafetySnapshot) -> float | None:

@@ -17,7 +17,7 @@ from companion.core.messages import WORLD
 from companion.core.site import Site, load_site
 from companion.core.trajectory_messages import Vec3
 from companion.core.vehicle import Vehicle
-from companion.mission.curves import Curve, fastest_m_s, points_of, to_trajectory
+from companion.mission.curves import Curve, fastest_m_s, points_of, to_trajectory, turn_rate_rad_s
 from companion.planning.sections import Inspection, with_absolute_paths
 
 Point = tuple[
@@ -31,6 +31,7 @@ Acceleration = Annotated[float, number(0.05, 3, "m/s²")]
 YawRate = Annotated[float, number(0.05, 2, "rad/s")]
 YAW_RATE_RAD_S = 0.4  # of moves, in a plan without a search
 Angle = Annotated[float, number(-math.pi, math.pi, "rad")]
+YAW_RESERVE = 0.9  # of the vehicle's largest yaw rate: the rest catches up what is missing at the beginning
 LOWEST_M = 0.5  # over the take-off point, where the mission file says nothing else: the ground may rise, an aircraft hangs below its point
 Height = Annotated[float, number(LOWEST_M, 120, "m over the take-off point")]
 
@@ -195,11 +196,12 @@ def check_bundle(plan: Plan, site: Site, where: str = "") -> None:
         raise ConfigError(f"{where}bundle '{plan.bundle}': not in {file} (has: {names})")
 
 
-def check_standoff(plan: Plan, vehicle: Vehicle, where: str = "") -> None:
-    """Raise `ConfigError` when the plan leads nearer to the face of its bundle than the safety table permits.
+def check_vehicle(plan: Plan, vehicle: Vehicle, where: str = "") -> None:
+    """Raise `ConfigError` for what the vehicle file does not permit: a place nearer to the bundle's face, a faster turn.
 
     where: beginning of the message, the mission file.
     """
+    where = where or f"{plan.name}: "
     nearest_m = vehicle.safety.standoff_min_m
     points = [("standoff.offset_M", plan.standoff.offset_M)] if plan.standoff is not None else []
     if plan.trajectory is not None and plan.trajectory_at_bundle:
@@ -207,9 +209,15 @@ def check_standoff(plan: Plan, vehicle: Vehicle, where: str = "") -> None:
     for key, point in points:
         if not point[2] > nearest_m:
             raise ConfigError(
-                f"{where or f'{plan.name}: '}{key} = {[float(v) for v in point]}: z must be above "
+                f"{where}{key} = {[float(v) for v in point]}: z must be above "
                 f"safety.standoff_min_m = {nearest_m:g} m of the vehicle file"
             )
+    rate_rad_s, most_rad_s = turn_rate_rad_s(plan.trajectory), vehicle.controller.yaw.rate_max_rad_s
+    if rate_rad_s > YAW_RESERVE * most_rad_s:
+        raise ConfigError(
+            f"{where}trajectory: turns by {rate_rad_s:.2f} rad/s; {YAW_RESERVE:g} times controller.yaw.rate_max_rad_s = "
+            f"{most_rad_s:g} rad/s of the vehicle file is the most"
+        )
 
 
 def handed_over(plan: Plan, switch: RcSwitch) -> Plan:

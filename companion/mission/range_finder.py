@@ -19,7 +19,8 @@ TOLERANCE_M = 0.5  # mount of the sensor before the centre of gravity 0.3 m; 0.2
 TOLERANCE_SHARE = 0.1  # markers printed 3 % too large, and 1.5° of tilt and heading at 30° 2 %; twice that
 INCIDENCE_COS = math.cos(math.radians(30.0))  # beyond, 1.5° are more than 2 % of the range
 SURROUNDINGS_M = 3.0  # from the bundle's origin: there the structure is taken for a plane
-GROUND_M = 1.0  # over the take-off point: a ray that hits lower may hit the ground before
+# Over the take-off point: a ray that hits lower may hit the ground before; not where the aircraft itself is lower, as under a deck.
+GROUND_M = 1.0
 
 
 class FaceAhead(NamedTuple):
@@ -56,7 +57,9 @@ def shortfall(measured_m: float, state: State, home_W: Vec3 | None) -> float | N
     A range measured `DELAY_S` ago is shorter while the aircraft flies away.
     """
     face = face_ahead(state)
-    if face is None or home_W is None or face.aside_m > SURROUNDINGS_M or face.height_m - home_W[2] < GROUND_M:
+    if face is None or home_W is None or face.aside_m > SURROUNDINGS_M:
+        return None
+    if face.height_m - home_W[2] < GROUND_M and state.p_W[2] > home_W[2]:
         return None
     predicted_m = face.range_m - DELAY_S * max(0.0, face.away_m_s)
     return (predicted_m - measured_m) / max(TOLERANCE_M, TOLERANCE_SHARE * face.range_m)

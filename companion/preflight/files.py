@@ -14,7 +14,7 @@ from companion.core.voltage import EMPTY_CELL_V, FULL_CELL_V, RANGE, cells
 from companion.estimation.layout import NAME as ESKF
 from companion.estimation.layout import eskf_fingerprint
 from companion.mission.inspection_files import load_inspection
-from companion.mission.plan import Plan, check_standoff, load_plan, site_of
+from companion.mission.plan import Plan, check_vehicle, load_plan, site_of
 from companion.preflight.report import PreflightCheck, failed, ok, skipped, warning
 
 COMMAND = "companion preflight"
@@ -40,7 +40,7 @@ def mission_file(path: Path | None, vehicle: Vehicle | None = None) -> tuple[Pre
         check_kind(path, ConfigKind.MISSION, COMMAND)
         plan = load_plan(path)
         if vehicle is not None:
-            check_standoff(plan, vehicle, f"{path}: ")
+            check_vehicle(plan, vehicle, f"{path}: ")
             load_inspection(plan, site_of(plan), vehicle, path)
     except ConfigError as error:
         return failed("mission file", str(error)), plan

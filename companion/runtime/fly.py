@@ -144,9 +144,9 @@ def refuse_bad_files(context: Context) -> None:
     """
     from companion.fcu.link.link import check_url
     from companion.mission.inspection_files import load_inspection
-    from companion.mission.plan import check_standoff
+    from companion.mission.plan import check_vehicle
 
-    check_standoff(context.plan, context.vehicle, f"{context.mission_file}: ")
+    check_vehicle(context.plan, context.vehicle, f"{context.mission_file}: ")
     load_inspection(context.plan, context.site, context.vehicle, context.mission_file, context.photographed)
     url = link_url(context)
     check_url(url)

@@ -11,7 +11,7 @@ from companion.core.config import load
 from companion.core.config_files import ConfigKind
 from companion.core.vehicle import Vehicle
 from companion.mission.monitors import ESCALATION_MIN_S, MONITORS, MONITORS_ALONE, Monitor
-from companion.mission.plan import Plan, check_standoff, load_plan
+from companion.mission.plan import Plan, check_vehicle, load_plan
 
 HEADER = (
     "monitor",
@@ -50,7 +50,7 @@ def cells(monitor: Monitor, vehicle: Vehicle, plan: Plan) -> tuple[str, ...]:
 def safety(vehicle: Path, mission: Path) -> None:
     """Print the safety table: monitors, limits of this vehicle and mission, actions."""
     aircraft, plan = load(vehicle, Vehicle), load_plan(mission)
-    check_standoff(plan, aircraft, f"{mission}: ")
+    check_vehicle(plan, aircraft, f"{mission}: ")
     table = Table(*HEADER)
     for monitor in ROWS:
         table.add_row(*cells(monitor, aircraft, plan))

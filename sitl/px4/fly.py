@@ -9,7 +9,7 @@ from rich.console import Console
 from companion.core.config import ConfigError
 from companion.core.enums import Phase
 from companion.core.messages import Message
-from companion.mission.plan import check_standoff, handed_over, load_plan
+from companion.mission.plan import check_vehicle, handed_over, load_plan
 from companion.runtime.display import show
 from companion.runtime.flight_record import open_recorder
 from companion.runtime.fly import Ending, conclude, fly, new_flight_folder
@@ -70,7 +70,7 @@ def fly_px4(
         if loaded.piloted and loaded.plan.rc_switch is not None:
             plan = handed_over(plan, loaded.plan.rc_switch)
         loaded = msgspec.structs.replace(loaded, plan=plan, mission_path=mission.resolve())
-        check_standoff(loaded.plan, loaded.vehicle, f"{mission}: ")
+        check_vehicle(loaded.plan, loaded.vehicle, f"{mission}: ")
         return _fly_in_simulated_time(build, loaded, seed, speed, out, instance, photographed)
 
     def simulator(bus: Path, folder: Path) -> dict[str, list[str]]:

@@ -1382,3 +1382,12 @@ def test_a_fault_before_the_hand_over_refuses_the_start_or_is_reported(system, s
     world.run(2.0)
     assert (world.phase != "WAIT_READY") == starts
     assert any(system in c.text for c in world.commands)
+
+
+def test_a_hold_begins_when_the_nose_has_turned_too():
+    world = World(bridge_plan())
+    world.edit[ControlStatus] = lambda m: msgspec.structs.replace(m, yaw_error_rad=0.5)
+    world.run_until("APPROACH").run(15.0)
+    assert world.phase == "APPROACH"
+    del world.edit[ControlStatus]
+    world.run_until("HOLD", 5.0)

@@ -3,11 +3,13 @@
 import re
 import shutil
 
+import msgspec
 import pytest
-from mission_world import REPOSITORY
+from mission_world import REPOSITORY, line_plan, vehicle
 
 from companion.core.config import ConfigError
-from companion.mission.plan import leaves_limits, load_plan, site_of
+from companion.mission.curves import Curve
+from companion.mission.plan import check_vehicle, leaves_limits, load_plan, site_of
 
 BRIDGE = (REPOSITORY / "config/missions/bridge_hover.toml").read_text(encoding="utf-8")
 FLOOR = (REPOSITORY / "config/missions/hover_marker.toml").read_text(encoding="utf-8")
@@ -135,3 +137,14 @@ def test_switch_ranges_must_make_sense(tmp_path, old, new, message):
 def test_missing_mission_file_is_one_line(tmp_path):
     with pytest.raises(ConfigError, match="no such file"):
         load_plan(tmp_path / "none.toml")
+
+
+def test_a_spiral_that_turns_faster_than_the_vehicle_is_refused():
+    table = {
+        "kind": "spiral", "frame": "world", "centre_m": [3.0, 0.0], "radius_m": 2.0, "height_start_m": 2.0,
+        "height_end_m": 4.0, "angle_start_rad": 0.0, "turns": 6.0, "duration_s": 60.0, "ramp_s": 2.0,
+    }  # fmt: skip
+    slow = line_plan(trajectory=msgspec.convert(table | {"turns": 4.0}, Curve))
+    check_vehicle(slow, vehicle())
+    with pytest.raises(ConfigError, match=r"turns by 0\.65 rad/s; 0\.9 times controller\.yaw\.rate_max_rad_s = 0\.6"):
+        check_vehicle(line_plan(trajectory=msgspec.convert(table, Curve)), vehicle(), "m.toml: ")

@@ -347,9 +347,9 @@ CASES: dict[str, Case] = {
         (fields(status=None), of("status", cells_v=())),
     ),
     "energy": Case(
-        fields(flight_time_left_s=81.0, way_home_m=9.0),  # 30 s home, 6 s down, 15 s to land, 30 s in reserve
-        fields(flight_time_left_s=79.0, way_home_m=9.0),
-        (fields(flight_time_left_s=79.0, way_home_m=None), fields(flight_time_left_s=None, way_home_m=9.0)),
+        fields(flight_time_left_s=81.0, way_home_s=25.0),  # 30 s home, 6 s down, 15 s to land, 30 s in reserve
+        fields(flight_time_left_s=79.0, way_home_s=25.0),
+        (fields(flight_time_left_s=79.0, way_home_s=None), fields(flight_time_left_s=None, way_home_s=25.0)),
     ),
     "sustained_wind": Case(fields(wind_share=0.85), fields(wind_share=0.86), (fields(wind_share=None),)),
     "strong_wind": Case(fields(strong_wind=0.95), fields(strong_wind=0.96), (fields(strong_wind=None),)),

@@ -9,7 +9,7 @@ from mission_world import ON_US, World
 
 from companion.core.config import ConfigError
 from companion.core.enums import FcuMode, Phase, SafetyAction
-from companion.core.messages import FcuPosition, FcuStatus, SentSetpoint, State
+from companion.core.messages import EstimatorStatus, FcuPosition, FcuStatus, SentSetpoint, State
 from companion.mission import phases as ph
 from companion.mission.conditions import SAFETY_DEMANDS
 from companion.mission.entry_actions import TOUCH_END_M
@@ -222,3 +222,19 @@ def test_the_pilot_takes_over_in_altitude_mode():
     world.mode = "ALTCTL"
     world.run(0.5)
     assert world.phase == "PILOT" and world.asked("hold") == 0
+
+
+def test_a_monitor_does_not_hold_an_aircraft_in_its_last_descent():
+    """With the bundle out of the picture there is no position; a hold made the flight longer, and a retreat followed it."""
+    world = hand_over(alone_world())
+    world.run_until("RETURN", 90.0)
+    while not world.node._mission.flight.descended or world.p[2] - world.home[2] > 3.0:
+        world.step()
+    world.bundle_in_view = False
+    world.edit[EstimatorStatus] = lambda m: msgspec.structs.replace(
+        m, innovations=[msgspec.structs.replace(i, nis=20.0 * i.dof) for i in m.innovations]
+    )
+    began = len(world.log)
+    world.run_until("LAND", 10.0)
+    assert [phase for phase, _ in world.log[began:]] == ["LAND"]
+    assert world.p[2] - world.home[2] < 0.5
