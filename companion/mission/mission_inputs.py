@@ -41,7 +41,14 @@ from companion.mission.raw_guard import GNSS_AGE_S, POSITION_AGE_S, RESETS_S, Ra
 from companion.mission.rc_switch import SwitchReader
 from companion.mission.snapshot import SEEN_S, SafetySnapshot
 from companion.mission.tilt_error import TiltErrorTrend, tilt_error
-from companion.mission.trends import BatteryTrend, ControlTrend, InnovationTrend, TiltTrend, WindTrend
+from companion.mission.trends import (
+    BatteryTrend,
+    ControlTrend,
+    InnovationTrend,
+    TiltTrend,
+    WindTrend,
+    balanced_W,
+)
 
 GROUND_HEARD_S = 5.0  # a ground station was there at the start if it was heard within this time; it sends at 1 Hz
 OUTLIVED_S = 1.5  # longer than COM_OF_LOSS_T, which preflight bounds by 1 s, and the report of the mode
@@ -88,7 +95,7 @@ class MissionInputs:
         self._copies_s: deque[float] = deque(maxlen=COPIES_MAX)
         self._battery = BatteryTrend(vehicle.safety.battery_critical_v)
         self._tilt = TiltTrend(vehicle.controller.tilt_max_rad)
-        self._wind = WindTrend(vehicle.controller.tilt_max_rad)
+        self._wind, self._wind_by_tilt = WindTrend(vehicle.controller.tilt_max_rad), False
         self._tilt_error = TiltErrorTrend(vehicle.safety.tilt_error_rad)
         self._unhealthy_at_start: frozenset[FcuSystem] = frozenset()
         self._position_expected = self._voltage_expected = self._ground_expected = False
@@ -408,7 +415,18 @@ class MissionInputs:
         if self.state is None or p is None or not self.airborne() or abs(p[2]) < WIND_HEIGHT_M:
             self._wind.reset()
         elif self.state_age_s(now_s) <= self._limits.state_age_s:
-            self._wind.take(now_s, self.state.disturbance_W)
+            attitude = None if self._feels_the_wind(now_s) else self.latest.fresh(FcuAttitude, now_s)
+            if self._wind_by_tilt != (attitude is not None):
+                self._wind_by_tilt = attitude is not None
+                self._wind.reset()
+            self._wind.take(now_s, self.state.disturbance_W if attitude is None else balanced_W(attitude.q_WB))
+
+    def _feels_the_wind(self, now_s: float) -> bool:
+        """The filter knows the disturbance: by inertial samples, or in offboard by the thrust of its own setpoints."""
+        if self.mode == FcuMode.OFFBOARD:
+            return True
+        status = self.latest.fresh(EstimatorStatus, now_s)
+        return status is None or (status.imu is not None and status.imu.rate_hz > 0.0 and status.imu.fault is None)
 
     @property
     def strong_wind(self) -> float | None:

@@ -5,7 +5,7 @@ from collections import deque
 from statistics import linear_regression, median
 
 from companion.core.enums import Sensor
-from companion.core.frames import GRAVITY_M_S2
+from companion.core.frames import GRAVITY_M_S2, rotation_matrix
 from companion.core.messages import ControlStatus, EstimatorStatus
 from companion.core.trajectory_messages import Quat, Vec3
 
@@ -20,6 +20,7 @@ WIND_S = (
 )
 WIND_MIN_S = 2.5  # less than PX4 climbs and holds before offboard
 WIND_PERIOD_S = 0.1
+UPRIGHT_COS = 0.3  # an aircraft that lies over by more than 72° does not hover
 REMAINING_MIN = 0.1  # charge at which PX4's estimate is no longer good for a landing
 
 
@@ -156,6 +157,13 @@ class TiltTrend:
         _, easts, norths = zip(*samples, strict=True)
         east, north = sum(easts) / len(samples), sum(norths) / len(samples)
         return math.hypot(east, north) / self._most
+
+
+def balanced_W(q_WB: Quat) -> Vec3:
+    """The disturbance that an attitude balances without acceleration [m/s²]: horizontal, where the thrust carries the weight."""
+    x, y, z = rotation_matrix(q_WB)[:, 2].tolist()
+    per_height = -GRAVITY_M_S2 / max(z, UPRIGHT_COS)
+    return (per_height * x, per_height * y, 0.0)
 
 
 class WindTrend:

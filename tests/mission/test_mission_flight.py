@@ -9,7 +9,18 @@ from mission_world import FAR, OFF_US, ON_US, World, bridge_plan, face_plan, lin
 
 from companion.control.trajectories import is_finite
 from companion.core.enums import FcuMode, Phase, ProcessName, SafetyAction
-from companion.core.messages import ControlStatus, FcuCommandAck, FcuStatus, Health, Markers, SentSetpoint, State
+from companion.core.frames import quat_from_rpy
+from companion.core.messages import (
+    ControlStatus,
+    EstimatorStatus,
+    FcuAttitude,
+    FcuCommandAck,
+    FcuStatus,
+    Health,
+    Markers,
+    SentSetpoint,
+    State,
+)
 from companion.core.trajectory_messages import Line, Move, Raster, Resumed
 from companion.mission import conditions
 from companion.mission import phases as ph
@@ -18,6 +29,7 @@ from companion.mission.curves import Curve
 from companion.mission.entry_actions import DESCENT_END_M, ENTRY_ACTIONS
 from companion.mission.phase_work import PHASE_WORK
 from companion.mission.transitions import TRANSITIONS
+from companion.mission.trends import WindTrend, balanced_W
 
 NOMINAL = ["ARM", "TAKEOFF", "ENTER_OFFBOARD", "SEARCH", "APPROACH", "HOLD", "RETURN", "LAND", "DONE"]
 REFUSABLE = ["arm", "takeoff", "offboard", "land"]
@@ -1391,3 +1403,22 @@ def test_a_hold_begins_when_the_nose_has_turned_too():
     assert world.phase == "APPROACH"
     del world.edit[ControlStatus]
     world.run_until("HOLD", 5.0)
+
+
+def test_a_strong_wind_is_found_before_offboard_without_inertial_samples():
+    """The filter knows no disturbance then; PX4 leans against the wind."""
+    world = World(bridge_plan())
+    world.edit[EstimatorStatus] = lambda m: msgspec.structs.replace(m, imu=None)
+    tilt = quat_from_rpy(0.0, 0.47, 0.0)
+    world.edit[FcuAttitude] = lambda m: msgspec.structs.replace(m, q_WB=tuple(tilt)) if world.phase == "TAKEOFF" else m
+    world.edit[State] = lambda m: msgspec.structs.replace(m, disturbance_W=(0.0, 0.0, 0.0))
+    world.run_until("LAND", 60.0)
+    assert "wind" in world.status.cause
+
+
+def test_the_tilt_of_a_hover_is_the_disturbance_that_it_balances():
+    trend = WindTrend(0.5)
+    for i in range(60):
+        trend.take(0.1 * i, balanced_W(quat_from_rpy(0.2, -0.3, 1.0)))
+    tilt_rad = math.acos(math.cos(0.2) * math.cos(0.3))
+    assert trend.share() == pytest.approx(math.sin(tilt_rad) / math.sin(0.5))
