@@ -30,6 +30,18 @@ from companion.core.vehicle import Vehicle
 
 TABLE_WIDTH = 130  # characters, without a terminal
 SHOWN = 12  # points left out that are listed on the screen; --json has all
+# Parameters of `command` that --hover uses.
+OF_HOVERS = {
+    "hovers",
+    "vehicle",
+    "mass_kg",
+    "thr_mdl_fac",
+    "reference_voltage",
+    "voltage",
+    "poor_fit",
+    "json_file",
+    "yes",
+}
 
 
 @click.command(context_settings=HELP)
@@ -65,9 +77,15 @@ SHOWN = 12  # points left out that are listed on the screen; --json has all
     "--thr-mdl-fac",
     type=Number(0, 1),
     default=None,
-    help="THR_MDL_FAC with which PX4 flies. Default: the fitted one, which is then to be set in PX4.",
+    help="THR_MDL_FAC with which PX4 flies. Default: the fitted one, which is then to be set in PX4. With --hover and "
+    "--vehicle: of those flights; no default.",
 )
-@click.option("--reference-voltage", type=Number(3, 100), default=None, help="Default: the vehicle's.")
+@click.option(
+    "--reference-voltage",
+    type=Number(3, 100),
+    default=None,
+    help="Default: the vehicle's. With --hover it repeats --voltage, for another battery than the vehicle file's.",
+)
 @click.option("--voltage", type=Number(2, 120), default=None, help="Of tables without voltage, or of the hovers.")
 @click.option(
     "--thrust-unit",
@@ -125,7 +143,8 @@ def command(
     refuse_twice(raw)
     target = load(vehicle, Vehicle) if vehicle else None
     if hovers:
-        content = from_hovers(hovers, voltage, mass_kg, target)
+        _refuse_unused()
+        content = from_hovers(hovers, voltage, mass_kg, vehicle, target, thr_mdl_fac, reference_voltage)
         if json_file:
             write_json(json_file, content)
         if vehicle:
@@ -172,6 +191,19 @@ def command(
 def _refuse_poor(vehicle: Path, content: Result, poor_fit: bool) -> None:
     if (poor := content["details"]["poor"]) and not poor_fit:
         raise DataError(f"{vehicle}: nothing written: {poor[0]}; --poor-fit writes it nevertheless")
+
+
+def _refuse_unused() -> None:
+    """Raises `ConfigError` for an option that --hover would ignore without a word."""
+    context = click.get_current_context()
+    unused = [
+        option.opts[0]
+        for option in context.command.params
+        if option.name not in OF_HOVERS
+        and context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+    ]
+    if unused:
+        raise ConfigError(f"--hover does not use {', '.join(unused)}: leave out what belongs to --bench and --fit")
 
 
 def _again(save: Path) -> str:

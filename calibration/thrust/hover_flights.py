@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import click
 import numpy as np
@@ -9,6 +10,7 @@ from scipy.optimize import least_squares
 
 from calibration.results import DataError, Result, result
 from calibration.thrust.goodness import poor_hovers
+from calibration.thrust.plausible import refuse_other_voltage
 from calibration.vehicle_file import Change
 from companion.core.arrays import Array
 from companion.core.config import ConfigError
@@ -70,17 +72,36 @@ def fit_hover(mass_kg: Sequence[float] | Array, command: Sequence[float] | Array
 
 
 def from_hovers(
-    hovers: Sequence[tuple[float, float]], voltage_v: float | None, mass_kg: float | None, target: Vehicle | None
+    hovers: Sequence[tuple[float, float]],
+    voltage_v: float | None,
+    mass_kg: float | None,
+    vehicle: Path | None,
+    target: Vehicle | None,
+    factor: float | None,
+    reference_v: float | None = None,
 ) -> Result:
     """k_T from hovers, printed and returned; raises `ConfigError` if a number is missing or impossible.
 
-    hovers: (mass [kg], command 0..1); voltage_v: of those flights; mass_kg: of the aircraft in normal flight.
+    hovers: (mass [kg], command 0..1); voltage_v: of those flights; mass_kg: of the aircraft in normal flight. vehicle and
+    target: the vehicle file to write into and its content. factor: THR_MDL_FAC of those flights. reference_v: voltage_v
+    again, which says that it is not the battery of the vehicle file.
     """
     if voltage_v is None:
         raise ConfigError("--hover needs --voltage: the battery voltage in those hovers")
+    if reference_v is not None and reference_v != voltage_v:
+        raise ConfigError(
+            f"--reference-voltage {reference_v:g}: with --hover it is that of the hovers, --voltage {voltage_v:g}"
+        )
     mass_kg = mass_kg or (target.mass_kg if target else None)
     if mass_kg is None:
         raise ConfigError("--hover needs --mass or --vehicle: the mass in normal flight")
+    if target is not None and factor is None:
+        # The command of a hover is that before PX4 bends it: with another factor the same command is another thrust.
+        raise ConfigError(
+            "--hover with --vehicle needs --thr-mdl-fac: THR_MDL_FAC of PX4 in those hovers, 0 by default"
+        )
+    if target is not None and reference_v is None:
+        refuse_other_voltage((voltage_v, voltage_v), target.thrust.reference_voltage_v, str(vehicle))
     masses, commands = np.array(hovers, float).T
     curve = fit_hover(masses, commands)
     command, std = float(curve.command(mass_kg)), curve.std(mass_kg)
@@ -99,10 +120,13 @@ def from_hovers(
     not_good = poor_hovers(masses, commands, errors)
     for warning in (*warnings, *not_good):
         click.echo(f"warning: {warning}", err=True)
+    values = {"thrust.coefficient_m_s2": k_T, "thrust.reference_voltage_v": voltage_v}
+    if factor is not None:
+        values["thrust.model_factor"] = factor
     return result(
         "calibrate thrust",
         [],
-        {"thrust.coefficient_m_s2": k_T, "thrust.reference_voltage_v": voltage_v},
+        values,
         {"hovers": len(hovers), "command_error_max": np.abs(errors).max(), "hover_command_std": std,
          "coefficient_std_m_s2": k_T * std / command},
         warnings,
@@ -115,11 +139,6 @@ def hover_changes(content: Result) -> list[Change]:
     """The numbers for the vehicle file."""
     merit, values = content["merit"], content["values"]
     source = f"{merit['hovers']} hovers flown"
-    return [
-        Change(
-            "thrust.coefficient_m_s2",
-            round(values["thrust.coefficient_m_s2"], 3),
-            f"{source}: ± {merit['coefficient_std_m_s2']:.2g}",
-        ),
-        Change("thrust.reference_voltage_v", round(values["thrust.reference_voltage_v"], 2), source),
-    ]
+    notes = {"thrust.coefficient_m_s2": f"{source}: ± {merit['coefficient_std_m_s2']:.2g}"}
+    digits = {"thrust.coefficient_m_s2": 3}
+    return [Change(key, round(value, digits.get(key, 2)), notes.get(key, source)) for key, value in values.items()]

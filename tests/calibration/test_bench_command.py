@@ -82,6 +82,7 @@ def test_a_curve_without_an_aircraft_needs_no_number_of_motors(tmp_path):
 def test_hovers_that_were_flown_are_enough_for_k_T(tmp_path, vehicle):
     """The F550 of the CTU's table with three loads; at 2.848 kg it hovered at 0.572."""
     hovers = ["--hover", "2.36", "0.5", "--hover", "3.338", "0.64", "--voltage", "15.4", "--mass", "2.848"]
+    hovers += ["--thr-mdl-fac", "0.3"]
     line = ["calibrate", "thrust", *hovers, "--vehicle", str(vehicle), "--yes", "--json", str(tmp_path / "r.json")]
     before = vehicle.read_text()
     refused = CliRunner().invoke(main, line, catch_exceptions=False)  # its flights would end by `throttle`
@@ -95,7 +96,18 @@ def test_hovers_that_were_flown_are_enough_for_k_T(tmp_path, vehicle):
     assert content["merit"]["hover_command_std"] < 0.02
     assert written.coefficient_m_s2 == pytest.approx(9.80665 / 0.572, rel=0.01)
     assert (written.reference_voltage_v, written.voltage_exponent) == (15.4, 1.5)
+    assert written.model_factor == 0.3, "the thrust coefficient belongs to it"
     assert "2 hovers flown: ± " in vehicle.read_text()
+
+
+def test_hovers_with_another_battery_need_the_reference_voltage(vehicle):
+    line = ["calibrate", "thrust", "--hover", "1.8", "0.35", "--voltage", "22.8", "--thr-mdl-fac", "0"]
+    line += ["--vehicle", str(vehicle), "--yes"]
+    refused = CliRunner().invoke(main, line, catch_exceptions=False)
+    assert refused.exit_code == 2 and "give --reference-voltage" in refused.stderr
+    given = CliRunner().invoke(main, [*line, "--reference-voltage", "22.8"], catch_exceptions=False)
+    assert given.exit_code == 0, given.output
+    assert load(vehicle, Vehicle).thrust.reference_voltage_v == 22.8
 
 
 @pytest.mark.parametrize(
@@ -107,7 +119,8 @@ def test_hovers_that_were_flown_are_enough_for_k_T(tmp_path, vehicle):
 )
 def test_hovers_that_contradict_each_other_are_not_written(tmp_path, vehicle, hovers, why):
     words = [str(word) for mass_kg, command in hovers for word in ("--hover", mass_kg, command)]
-    line = ["calibrate", "thrust", *words, "--voltage", "15.2", "--vehicle", str(vehicle), "--yes"]
+    line = ["calibrate", "thrust", *words, "--voltage", "15.2", "--thr-mdl-fac", "0"]
+    line += ["--vehicle", str(vehicle), "--yes"]
     before = vehicle.read_text()
     refused = CliRunner().invoke(main, line, catch_exceptions=False)
     assert refused.exit_code == 2 and vehicle.read_text() == before
@@ -199,8 +212,21 @@ def test_another_sweep_cannot_go_on_in_the_same_file(tmp_path, monkeypatch):
         (["table.csv"], "give one of --bench FILE, --fit"),
         (["--fit", "absent.csv"], "absent.csv: no such file"),
         (["--hover", "1.8", "0.34"], "--hover needs --voltage"),
-        (["--hover", "1.8", "1.34", "--voltage", "15"], "a command between 0 and 1"),
-        (["--hover", "1.8", "0.9", "--voltage", "15", "--mass", "5"], "5 kg would hover at a command of"),
+        (["--hover", "1.8", "1.34", "--voltage", "15", "--thr-mdl-fac", "0"], "a command between 0 and 1"),
+        (
+            ["--hover", "1.8", "0.9", "--voltage", "15", "--mass", "5", "--thr-mdl-fac", "0"],
+            "5 kg would hover at a command of",
+        ),
+        (["--hover", "1.8", "0.34", "--voltage", "15"], "--hover with --vehicle needs --thr-mdl-fac"),
+        (["--hover", "1.8", "0.34", "--voltage", "3.8", "--thr-mdl-fac", "0"], "volts per cell? multiply them by 4"),
+        (
+            ["--hover", "1.8", "0.34", "--voltage", "15", "--thr-mdl-fac", "0", "--reference-voltage", "15.2"],
+            "--reference-voltage 15.2: with --hover it is that of the hovers, --voltage 15",
+        ),
+        (
+            ["--hover", "1.8", "0.34", "--voltage", "15", "--motors", "6", "--min-us", "1100"],
+            "--hover does not use --motors, --min-us",
+        ),
         (["--hover", "1.8", "0.34", "--voltage", "15", "--fit"], "give one of --bench FILE, --fit"),
         (["--bench", "absent.toml"], "absent.toml: no such file"),
         (["--fit", "table.csv"], "table.csv: no column for the voltage"),
@@ -218,9 +244,9 @@ def test_bad_input_is_one_line_and_writes_nothing(tmp_path, monkeypatch, vehicle
     (tmp_path / "down.csv").write_text("\n".join(["pwm_us,thrust_n,voltage_v", *fall]))
     before, files = vehicle.read_bytes(), set(tmp_path.iterdir())
     if "--vehicle" not in arguments:
-        arguments = [*arguments, "--vehicle", "vehicle.toml", "--yes", "--json", "r.json", "--plot", "p.png"]
+        arguments = [*arguments, "--vehicle", "vehicle.toml", "--yes", "--json", "r.json"]
     if "--hover" not in arguments:
-        arguments = [*arguments, "--motors", "6"]
+        arguments = [*arguments, "--motors", "6", "--plot", "p.png"]
     done = CliRunner().invoke(main, ["calibrate", "thrust", *arguments], catch_exceptions=False)
     assert done.exit_code == 2 and words in done.output
     assert len(done.output.strip().splitlines()) == 1
