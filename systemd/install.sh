@@ -191,6 +191,11 @@ make_release() {
     fi
 }
 
+vehicle_of() { # vehicle_of FILE: COMPANION_VEHICLE as systemd and the command `companion` read it: the last line counts
+    sed -n 's/^[[:space:]]*COMPANION_VEHICLE[[:space:]]*=[[:space:]]*//p' "$1" | tail -n 1 |
+        sed -e 's/[[:space:]]*$//' -e 's/^"\(.*\)"$/\1/' -e "s/^'\\(.*\\)'\$/\\1/"
+}
+
 make_kernels() { # before the new version becomes the current one, because it cannot start without its kernels
     if [ "$WITH_VENV" = no ]; then
         say "left out by --no-venv: Python environment, compiled kernels"
@@ -198,7 +203,7 @@ make_kernels() { # before the new version becomes the current one, because it ca
     fi
     env_file=$ETC/companion.env
     [ -e "$env_file" ] || env_file=$SOURCE/systemd/companion.env
-    vehicle=${VEHICLE:-$ROOT$(sed -n 's/^COMPANION_VEHICLE=//p' "$env_file")}
+    vehicle=${VEHICLE:-$ROOT$(vehicle_of "$env_file")}
     if [ "$DRY_RUN" = no ] && [ ! -r "$vehicle" ]; then
         fail "$vehicle: no such vehicle file (COMPANION_VEHICLE in $ETC/companion.env, or --vehicle FILE)"
     fi

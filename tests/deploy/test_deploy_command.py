@@ -69,6 +69,21 @@ def test_the_file_is_read_and_never_executed(command, tmp_path):
     assert not (tmp_path / "executed").exists()
 
 
+def test_the_last_line_of_a_variable_counts_as_with_systemd(command, tmp_path):
+    env_file = tmp_path / "companion.env"
+    env_file.write_text(
+        "COMPANION_VEHICLE=/first.toml\nCOMPANION_MISSION=/first.toml\nCOMPANION_FCU=udpin:first\n"
+        "\t COMPANION_VEHICLE = /second.toml \t\n  # COMPANION_VEHICLE=/comment.toml\n"
+        ' COMPANION_MISSION= "/with a space.toml" \n'
+        "COMPANION_FCU=\nPLAIN=one\r\n"
+    )
+    found, _ = command(env_file, "preflight")
+    assert (found["COMPANION_VEHICLE"], found["COMPANION_MISSION"]) == ("/second.toml", "/with a space.toml")
+    assert (found["COMPANION_FCU"], found["PLAIN"]) == ("", "one")
+    found, _ = command(env_file, "preflight", COMPANION_VEHICLE="/my/own.toml")
+    assert found["COMPANION_VEHICLE"] == "/my/own.toml"
+
+
 def test_without_the_file_the_command_still_runs(command, tmp_path):
     found, arguments = command(tmp_path / "absent.env", "watch")
     assert arguments == "watch" and "COMPANION_VEHICLE" not in found

@@ -49,6 +49,15 @@ def test_a_dry_run_prints_and_changes_nothing(tmp_path):
     assert listing(tmp_path) == before
 
 
+@pytest.mark.parametrize("last", ["/mine.toml", '"/mine.toml"', "'/mine.toml'", " /mine.toml \t\r"])
+def test_the_kernels_are_compiled_for_the_last_vehicle_of_the_environment_file(tmp_path, last):
+    env_file = tmp_path / "etc/companion/companion.env"
+    env_file.parent.mkdir(parents=True)
+    env_file.write_text(f"COMPANION_VEHICLE=/first.toml\n COMPANION_VEHICLE ={last}\n#COMPANION_VEHICLE=/no.toml\n")
+    output = install("--root", tmp_path, "--dry-run", PYTHON="python3")
+    assert f"compile for {tmp_path}/mine.toml" in output.splitlines()
+
+
 def test_everything_is_in_its_place(root):
     for name in ("companion.target", "companion-fcu.service", "companion-.service.d/10-common.conf"):
         assert (root / "etc/systemd/system" / name).is_file()
