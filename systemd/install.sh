@@ -6,6 +6,7 @@
 # /etc/companion                 the user's files: copied if they are absent, never overwritten, never removed
 # /var/lib/companion             flights; made by systemd, never removed
 set -eu
+umask 022 # the units run as user companion: it must be able to read what root installs
 
 SOURCE=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 ROOT=
@@ -191,6 +192,16 @@ make_release() {
     fi
 }
 
+make_readable() { # make_readable FOLDER: a release, with the compiled files; a checkout made under another umask is closed
+    for folder in "$OPT" "$OPT/releases"; do
+        run chmod a+rX "$folder"
+    done
+    run chmod -R a+rX "$1"
+    if [ -d "$OPT/build" ]; then
+        run chmod -R a+rX "$OPT/build"
+    fi
+}
+
 vehicle_of() { # vehicle_of FILE: COMPANION_VEHICLE as systemd and the command `companion` read it: the last line counts
     sed -n 's/^[[:space:]]*COMPANION_VEHICLE[[:space:]]*=[[:space:]]*//p' "$1" | tail -n 1 |
         sed -e 's/[[:space:]]*$//' -e 's/^"\(.*\)"$/\1/' -e "s/^'\\(.*\\)'\$/\\1/"
@@ -259,6 +270,7 @@ install_all() {
     make_configuration
     make_release
     make_kernels
+    make_readable "$OPT/releases/$RELEASE"
     current=$(readlink "$OPT/current" 2>/dev/null || true)
     if [ -n "$current" ] && [ "$current" != "releases/$RELEASE" ]; then
         point_at "$OPT/previous" "$current"
@@ -273,6 +285,7 @@ rollback() {
     previous=$(readlink "$OPT/previous" 2>/dev/null || true)
     [ -n "$previous" ] || fail "$OPT/previous: there is no earlier version"
     [ -e "$OPT/$previous/.complete" ] || fail "$OPT/$previous: not a complete version"
+    make_readable "$OPT/$previous"
     current=$(readlink "$OPT/current")
     point_at "$OPT/current" "$previous"
     point_at "$OPT/previous" "$current"

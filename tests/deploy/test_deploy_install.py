@@ -112,6 +112,33 @@ def test_uninstalling_leaves_the_users_files_and_the_flights(root):
     install("--root", root, "--uninstall")  # and once more
 
 
+@pytest.mark.parametrize("umask", [0o077, 0o027])
+def test_the_user_of_the_units_can_read_what_was_installed_under_any_umask(tmp_path, umask):
+    source, root = tmp_path / "source", tmp_path / "root"
+    source.mkdir()
+    root.mkdir(mode=0o755)
+    for part in ("companion", "acados_gen", "calibration", "sitl", "docs", "systemd", "config"):
+        shutil.copytree(ROOT / part, source / part, ignore=shutil.ignore_patterns("__pycache__"))
+    for part in ("pyproject.toml", "requirements.lock"):
+        shutil.copy(ROOT / part, source / part)
+    for path in source.rglob("*"):  # a checkout that was made under this umask
+        path.chmod(path.stat().st_mode & ~umask)
+    build = root / "opt/companion/build"
+    build.mkdir(parents=True)
+    kernel = build / "kernel.so"  # compiled under this umask by an earlier version
+    kernel.write_text("")
+    for path in (kernel, build, build.parent):
+        path.chmod(path.stat().st_mode & ~umask)
+    before = os.umask(umask)
+    try:
+        install("--root", root, "--no-venv", source=source / "systemd/install.sh")
+    finally:
+        os.umask(before)
+    closed = [path for path in root.rglob("*") if not path.is_symlink() and not path.stat().st_mode & 0o004]
+    closed += [path for path in root.rglob("*") if path.is_dir() and not path.stat().st_mode & 0o001]
+    assert not closed
+
+
 def test_an_update_can_be_taken_back(root, tmp_path_factory):
     newer = tmp_path_factory.mktemp("newer")
     for part in ("companion", "acados_gen", "calibration", "sitl", "docs", "systemd", "config"):
