@@ -397,6 +397,29 @@ def test_a_serial_port_unplugged_in_flight_is_reported_and_reopened(serial_pair,
     os.close(master)
 
 
+def test_a_serial_name_that_led_elsewhere_for_a_while_leads_back(serial_pair, clock):
+    """A USB device comes back after udev has pointed its name to a UART with the same rule."""
+    device, plug = serial_pair
+    first = plug()
+    link = open_link(f"serial:{device}:57600", clock, sender=ANY_SENDER)
+    os.close(first)
+    other = plug()
+    assert link.read() == b"" and link.losses == 1
+    clock.now_s += RETRY_S + 0.01
+    assert link.read() == b"" and link.trouble == "", "the other port is open, and silent"
+    back = plug()
+    os.write(back, FRAME)
+    assert link.read() == b""
+    assert "no such device" in link.trouble and link.losses == 2
+    clock.now_s += RETRY_S + 0.01
+    link.read()
+    os.write(back, FRAME)
+    assert FRAME in link.read(1.0) and link.trouble == ""
+    link.close()
+    os.close(other)
+    os.close(back)
+
+
 def test_a_frame_that_the_driver_took_in_part_is_finished_before_any_other(serial_pair, clock, monkeypatch):
     """Otherwise the flight controller gets two halves of two frames; the newer frame is dropped whole instead."""
     device, plug = serial_pair

@@ -98,9 +98,20 @@ class SerialPort:
         if not data:  # no data or a hang-up: only poll can distinguish them
             poll = select.poll()
             poll.register(self.fileno(), 0)
-            if poll.poll(0) or not Path(self._device).exists():
+            if poll.poll(0) or not self._is_open():
                 raise OSError(errno.ENODEV, "unplugged")
         return data
+
+    def _is_open(self) -> bool:
+        """Whether the name still leads to the open device.
+
+        udev may point the name to another port while the flight controller restarts. That port stays silent, and without
+        this comparison it would stay open when the name leads to the flight controller again.
+        """
+        try:
+            return os.stat(self._device).st_rdev == os.fstat(self.fileno()).st_rdev
+        except FileNotFoundError:
+            return False
 
     def write(self, data: bytes) -> bool:
         descriptor = self.fileno()
