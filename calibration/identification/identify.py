@@ -289,7 +289,9 @@ def _doubt(axis: Axis, response: Response) -> str:
 
 
 def _flown_exponent(flight: FlightData, given: Vehicle | None) -> float:
-    """The voltage exponent of the vehicle that flew, else of the file given, else of uncompensated motors."""
+    """The voltage exponent: 0 where PX4 compensated it, else of the vehicle that flew, of the file given, of bare motors."""
+    if flight.battery_compensated:
+        return 0.0
     flown = flight.flown.value(EXPONENT) if flight.flown else None
     if isinstance(flown, int | float):
         return float(flown)

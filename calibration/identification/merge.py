@@ -31,6 +31,11 @@ def merge(flights: Sequence[FlightData]) -> FlightData:
                 f"{other.path}: flown with THR_MDL_FAC {shown[0]}, but {first.path} with {shown[1]}; a thrust coefficient"
                 " belongs to one value: give the logs one by one"
             )
+        if other.battery_compensated != first.battery_compensated:
+            raise DataError(
+                f"{other.path}: flown with another MC_BAT_SCALE_EN than {first.path}, so that the battery acts in another"
+                " way on thrust: give the logs one by one"
+            )
     if len(flights) == 1:
         return first
     offsets, next_s = [], 0.0
@@ -62,7 +67,7 @@ def merge(flights: Sequence[FlightData]) -> FlightData:
         accelerometer_B=joined(lambda f: f.accelerometer_B),
         imu_B=joined(lambda f: f.imu_B),
         voltage=joined(lambda f: f.voltage),
-        battery_compensated=any(f.battery_compensated for f in flights),
+        battery_compensated=first.battery_compensated,
         model_factor=first.model_factor,
         flown=first.flown,
         airborne=[(a + dt, b + dt) for f, dt in zip(flights, offsets, strict=True) for a, b in f.airborne],

@@ -4,9 +4,10 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from identify_flights import Truth, write_ulog
+from identify_flights import Truth, fly, write_ulog
 
 from calibration.identification.identify import identify
+from calibration.identification.values import thrust_at_reference
 from companion.cli import main
 from companion.core.config import load
 from companion.core.vehicle import Vehicle
@@ -48,3 +49,17 @@ def test_the_command_writes_the_vehicle_file_and_the_result(tmp_path, flight, ve
     assert "flight.ulg" in text
     assert load(vehicle, Vehicle).thrust.model_factor == 0.3 and "THR_MDL_FAC = 0.3" in done.output
     assert {p.name for p in (tmp_path / "plots").iterdir()} >= {"roll.png", "pitch.png", "thrust.png", "velocity.png"}
+
+
+def test_the_thrust_of_a_compensated_battery_is_not_scaled_by_the_voltage(tmp_path, vehicle):
+    """The voltage changes too little to show an exponent, and that of the vehicle file is 1.5."""
+
+    class Compensated(Truth):
+        exponent = 0.0
+
+    flight = fly(duration_s=40.0, truth=Compensated, sag_v=0.2)
+    parameters = {"CA_ROTOR_COUNT": 6, "MC_BAT_SCALE_EN": 1}
+    found = identify([write_ulog(tmp_path / "flight.ulg", flight, parameters=parameters)], vehicle)
+    assert found.forces.voltage_exponent == 0.0 and not found.forces.exponent_fitted
+    _, k_T = thrust_at_reference(found, found.forces)
+    assert k_T == pytest.approx(Truth.k_T_m_s2, rel=0.01)

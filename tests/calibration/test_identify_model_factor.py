@@ -53,6 +53,15 @@ def test_logs_of_different_factors_are_not_merged(tmp_path, short):
         merge(flights)
 
 
+def test_logs_with_and_without_compensated_battery_are_not_merged(tmp_path, short):
+    flights = [
+        read_ulog(write_ulog(tmp_path / f"{on}.ulg", short, parameters={"CA_ROTOR_COUNT": 6, "MC_BAT_SCALE_EN": on}))
+        for on in (0, 1)
+    ]
+    with pytest.raises(DataError, match=r"1\.ulg: flown with another MC_BAT_SCALE_EN than .*0\.ulg"):
+        merge(flights)
+
+
 def test_pulse_widths_become_commands_by_the_factor(tmp_path, short):
     """PX4 sends the signal s for the command F s² + (1 - F) s."""
     path = ulog(
