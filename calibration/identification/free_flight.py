@@ -21,7 +21,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from calibration.identification.flight_data import FlightData, Signal, Span
+from calibration.identification.flight_data import FlightData, Signal, Span, nothing
 from calibration.identification.response import block_covariance, student_half_width
 from calibration.identification.windows import STEP_S, WINDOW_S, Windows, run, usable_spans
 from companion.core.arrays import Array
@@ -165,7 +165,9 @@ def evidence(flight: FlightData, airborne: Sequence[Span]) -> Evidence | None:
     if len(flight.velocity_W) < 2:
         standing = Signal(flight.attitude.t_s, np.zeros((len(flight.attitude), 3)))
         flight = replace(flight, velocity_W=standing, velocity_axes=(False, False))
-    spans = usable_spans(replace(flight, airborne=list(airborne)))
+    # The voltage is not needed here: a gap of it must not hide that the aircraft was held.
+    flight = replace(flight, airborne=list(airborne), voltage=nothing())
+    spans = usable_spans(flight)
     if sum(int((b - a + 1e-6) // WINDOW_S) for a, b in spans) < WINDOWS_MIN:
         return None
     w = Windows(flight, spans)

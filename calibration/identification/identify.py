@@ -16,7 +16,7 @@ from calibration.identification.merge import EXPONENT, merge
 from calibration.identification.response import Response, Stretch, fit_percent, fit_response, stretches
 from calibration.identification.ulog import MAGIC as ULOG_MAGIC
 from calibration.identification.ulog import read_ulog
-from calibration.identification.windows import WINDOW_S, usable_spans
+from calibration.identification.windows import WINDOW_S, usable_spans, with_voltage
 from calibration.results import DataError
 from companion.core.arrays import Array
 from companion.core.config import load
@@ -143,7 +143,7 @@ def identify(
         )
     vehicle = given or (flight.flown.vehicle if flight.flown else None)
     drags, drags_reason = compare_drags(flight, usable_spans(flight), forces) if forces else (None, reason)
-    notes = [*idle, *flight.notes]
+    notes = [*idle, *flight.notes, *_without_voltage(flight)]
     return Identification(flight, roll, pitch, yaw, forces, reason, notes, vehicle, drags, drags_reason)
 
 
@@ -298,12 +298,24 @@ def _flown_exponent(flight: FlightData, given: Vehicle | None) -> float:
     return given.thrust.voltage_exponent if given else BARE_MOTORS_EXPONENT
 
 
+def _without_voltage(flight: FlightData) -> list[str]:
+    """A sentence on the part of the flight that the battery topic does not cover."""
+    left_out_s = flight.airborne_s - sum(b - a for a, b in with_voltage(flight))
+    if left_out_s < WINDOW_S:
+        return []
+    return [
+        f"no battery voltage for {left_out_s:.0f} of {flight.airborne_s:.0f} s in the air: thrust and drag are those of the"
+        " rest"
+    ]
+
+
 def _forces(flight: FlightData, exponent: float) -> tuple[Forces | None, str]:
     if len(flight.velocity_W) < 10:
         return None, "no valid velocity in the log"
     spans = usable_spans(flight)
     if sum(int((b - a) // WINDOW_S) for a, b in spans) < WINDOWS_MIN:
-        return None, "too little flight with velocity, attitude and thrust together"
+        battery = ", thrust and battery voltage" if len(flight.voltage) else " and thrust"
+        return None, f"too little flight with velocity, attitude{battery} together"
     total = sum(b - a for a, b in spans)
     seen, rest, used = [], [], 0.0
     for a, b in spans:

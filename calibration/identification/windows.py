@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.signal import lfilter
 
-from calibration.identification.flight_data import FlightData, Signal, Span, without_gaps
+from calibration.identification.flight_data import FlightData, Signal, Span, intersection, without_gaps
 from companion.core.arrays import Array
 
 STEP_S = 0.02
@@ -13,13 +13,31 @@ WINDOW_S = 2.0  # drag acts within it; in a longer one slow errors of the estima
 WINDOWS_MAX = 300  # ten minutes; windows of a longer flight are thinned out to save time
 HISTORY_S = 1.0  # of thrust commands before a window
 VELOCITY_MAX_HZ = 25.0  # of samples that are compared; more add no information
+# A longer gap of the battery voltage divides the flight: logs have it once or twice a second, and a battery falls slowly.
+VOLTAGE_GAP_S = 5.0
 ACCELEROMETER_MIN_HZ = 25.0  # slower ones are aliased vibration
 
 
 def usable_spans(flight: FlightData) -> list[Span]:
-    """Airborne parts with attitude, thrust and velocity, long enough for a window."""
+    """Airborne parts with attitude, thrust, velocity and, if the log has it, voltage, long enough for a window."""
     signals = [flight.attitude, flight.thrust, flight.velocity_W]
-    return without_gaps(flight.airborne, *signals, shortest_s=WINDOW_S)
+    return without_gaps(with_voltage(flight), *signals, shortest_s=WINDOW_S)
+
+
+def with_voltage(flight: FlightData) -> list[Span]:
+    """Airborne parts with the battery voltage; all of them when the log has none.
+
+    Across a gap the voltage would be a straight line, after its end the last one, and k_T and the exponent of the voltage
+    would follow from it.
+    """
+    t_s = flight.voltage.t_s
+    if not len(t_s):
+        return list(flight.airborne)
+    cuts = np.flatnonzero(np.diff(t_s) > VOLTAGE_GAP_S)
+    firsts, lasts = t_s[np.concatenate([[0], cuts + 1])], t_s[np.concatenate([cuts, [len(t_s) - 1]])]
+    near_s = VOLTAGE_GAP_S / 2  # so that the parts beside a gap do not overlap
+    known = [(float(a) - near_s, float(b) + near_s) for a, b in zip(firsts, lasts, strict=True)]
+    return intersection(flight.airborne, known)
 
 
 class Windows:

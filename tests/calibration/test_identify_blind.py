@@ -2,12 +2,16 @@
 
 import json
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from identify_flights import Truth, fly, write_ulog
 
+from calibration.identification.flight_data import Signal
 from calibration.identification.identify import identify
+from calibration.identification.ulog import read_ulog
 from calibration.identification.values import thrust_at_reference
+from calibration.identification.windows import VOLTAGE_GAP_S, usable_spans
 from companion.cli import main
 from companion.core.config import load
 from companion.core.vehicle import Vehicle
@@ -63,3 +67,27 @@ def test_the_thrust_of_a_compensated_battery_is_not_scaled_by_the_voltage(tmp_pa
     assert found.forces.voltage_exponent == 0.0 and not found.forces.exponent_fitted
     _, k_T = thrust_at_reference(found, found.forces)
     assert k_T == pytest.approx(Truth.k_T_m_s2, rel=0.01)
+
+
+@pytest.mark.parametrize("cut_s", [(20.0, 60.0), (15.0, 30.0)])
+def test_flight_without_a_battery_voltage_in_the_log_does_not_count_for_the_thrust(tmp_path, flight, cut_s):
+    """The battery topic ends, or pauses, and the voltage falls on."""
+    log = read_ulog(write_ulog(tmp_path / "flight.ulg", flight))
+    from_s, to_s = (log.start_s + t for t in cut_s)
+    known = (log.voltage.t_s < from_s) | (log.voltage.t_s > to_s)
+    log.voltage = Signal(log.voltage.t_s[known], log.voltage.value[known])
+    spans = usable_spans(log)
+    assert spans and all(b < from_s + VOLTAGE_GAP_S or a > to_s - VOLTAGE_GAP_S for a, b in spans)
+    whole = sum(b - a for a, b in log.airborne)
+    log.voltage = Signal(log.voltage.t_s[:0], log.voltage.value[:0])
+    assert sum(b - a for a, b in usable_spans(log)) > 0.9 * whole, "a log without any voltage is used whole"
+
+
+def test_a_gap_of_the_battery_voltage_is_named(tmp_path, flight):
+    gap = dict(flight, volts=np.where(flight["t_s"] > 25.0, np.nan, flight["volts"]))
+    found = identify([write_ulog(tmp_path / "flight.ulg", gap)])
+    said = [note for note in found.notes if note.startswith("no battery voltage for ")]
+    assert len(said) == 1 and "in the air: thrust and drag are those of the rest" in said[0]
+    k_T, exponent = found.forces.thrust_coefficient_m_s2, found.forces.voltage_exponent
+    k_T *= (Truth.reference_v / found.forces.reference_voltage_v) ** exponent
+    assert k_T == pytest.approx(Truth.k_T_m_s2, rel=0.02)
