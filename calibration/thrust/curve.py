@@ -33,6 +33,7 @@ VOLTAGE_SPAN = 1.04  # ratio of the voltages at one command from which the expon
 OUTLIER_SIGMA, OUTLIER_SHARE = 5.0, 0.05  # an outlier is beyond both: robust deviations, share of full thrust
 OUTLIERS_MAX = 0.2  # of the points: with more outliers the model is wrong
 FIT_MIN = 0.95  # R²: below, the points are not a thrust curve
+RANGE_PERCENT = (5, 95)  # percentiles of the measured voltages that are their range
 NEAR_V = 0.1  # share of a voltage: the curve is extrapolated up to this distance from the measured ones
 _PARAMETERS = 5  # ln T_full, f, e, u_start, b
 _SHAPE = np.linspace(0, 1, 201)
@@ -56,7 +57,7 @@ class ThrustCurve:
     misfit_n: float  # the systematic part of that [N]
     exponent_known: bool  # False: the usual one, because the voltages hardly differed
     command_range: tuple[float, float]
-    voltage_range_v: tuple[float, float]
+    voltage_range_v: tuple[float, float]  # without the outermost readings: one wrong voltage is no battery
 
     @property
     def parameters(self) -> Array:
@@ -216,7 +217,7 @@ def fit_thrust(runs: Sequence[Steps]) -> ThrustFit:
         _misfit(index[used], command[used], error),
         known,
         (float(command[used].min()), float(command[used].max())),
-        (float(volts[used].min()), float(volts[used].max())),
+        _voltage_range(volts[used]),
     )
     outliers = [
         LeftOut(runs[index[i]].run.name, float(command[i]), float(thrust[i]), float(volts[i]), "does not fit the rest")
@@ -309,6 +310,12 @@ def _start(runs: Sequence[Steps]) -> tuple[float, float]:
         return USUAL_START, START_STD
     last, middle = np.median(np.array(edges), axis=0)
     return float(middle), float(max(middle - last, 0.01) + 0.01)
+
+
+def _voltage_range(volts: Array) -> tuple[float, float]:
+    """The measured voltages, without outliers: a wrong one at idle, where there is no thrust, fits every curve."""
+    low, high = np.percentile(volts, RANGE_PERCENT, method="nearest")
+    return float(low), float(high)
 
 
 def _voltages_differ(command: Array, volts: Array) -> bool:

@@ -34,6 +34,7 @@ PWM_ZERO_US, PWM_SPAN_US = 1000.0, 1000.0  # of command 0, and the range; the re
 DSHOT_LOW, DSHOT_HIGH = 48, 2047  # throttle commands; smaller ones are for the speed controller, 0 stops the motor
 DSHOT_STEPS = 2000  # where the throttle is counted from 0
 MIN_ROWS = 6
+VOLTAGE_MIN_V, VOLTAGE_MAX_V = 2.0, 120.0  # of a battery; a reading below is that of a sensor that was off
 SIZE_MAX_BYTES = 50_000_000  # hours of a recording with all columns of a stand
 ROWS_MAX = 500_000
 RUNS_MAX = 100  # in one file
@@ -249,9 +250,19 @@ def _runs(
     volts = _voltage(path, table[:, 2], columns["voltage"]) if "voltage" in columns else np.full(len(table), voltage_v)
     amperes = table[:, 3] * AMPERES[columns["current"].unit] if "current" in columns else np.full(len(table), np.nan)
     time_s = table[:, 4] * SECONDS[columns["time"].unit] if "time" in columns else np.full(len(table), np.nan)
+    powered = volts >= VOLTAGE_MIN_V
+    if not powered.all():
+        first = int(table[~powered, 5][0])
+        notes.append(
+            f"{path}: {(~powered).sum()} readings below {VOLTAGE_MIN_V:g} V left out, the first is line {first}"
+        )
+    if powered.sum() < MIN_ROWS:
+        raise DataError(
+            f"{path}: {powered.sum()} readings above {VOLTAGE_MIN_V:g} V; a thrust curve needs at least {MIN_ROWS}"
+        )
     runs = []
-    for name in dict.fromkeys(names):
-        mine = np.array([other == name for other in names])
+    for name in dict.fromkeys(name for name, is_powered in zip(names, powered, strict=True) if is_powered):
+        mine = np.array([other == name for other in names]) & powered
         title = path.name if len(set(names)) == 1 else f"{path.name}, {columns['run'].title} {name}"
         line = table[mine, 5].astype(np.int64)
         series = command[mine], thrust_n[mine], volts[mine], amperes[mine], time_s[mine]
@@ -345,7 +356,8 @@ def _voltage(path: Path, raw: Array, column: Column) -> Array:
     volts = raw * VOLTS[column.unit]
     if volts.max() > 1000 and not column.unit:
         volts = volts / 1000  # millivolts
-    if np.median(volts) < 2 or volts.max() > 120:
+    if np.median(volts) < VOLTAGE_MIN_V or volts.max() > VOLTAGE_MAX_V:
         low, high = raw.min(), raw.max()
-        raise DataError(f"{path}: '{column.title}' runs from {low:g} to {high:g}: not a battery voltage (2 to 120 V)")
+        allowed = f"{VOLTAGE_MIN_V:g} to {VOLTAGE_MAX_V:g} V"
+        raise DataError(f"{path}: '{column.title}' runs from {low:g} to {high:g}: not a battery voltage ({allowed})")
     return volts

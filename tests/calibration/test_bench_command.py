@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from bench_user import User
 from click.testing import CliRunner
-from thrust_stand import Battery, Motor, record, script, write_csv
+from thrust_stand import Battery, Motor, record, script, sweep, up_and_down, write_csv
 
 from calibration.thrust.curve import fit_thrust
 from calibration.thrust.steps import steps_of
@@ -361,3 +361,14 @@ def test_the_simulated_bench_explains_itself(capsys, monkeypatch, tmp_path):
         with pytest.raises(SystemExit) as ended:
             bench.main(wrong)
         assert ended.value.code == 2
+
+
+@pytest.mark.parametrize("wrong_v", [15.2, 0.0, -0.02])
+def test_one_wrong_voltage_does_not_let_another_battery_pass(tmp_path, vehicle, wrong_v):
+    """A sweep at 24 V; the one reading at idle fits every curve, because there is no thrust."""
+    rows = sweep(Motor(full_v=24.0), Battery(24.6), up_and_down(step=0.05), readings=1)
+    rows[0, 2] = wrong_v
+    before = vehicle.read_text()
+    done = fit_tables(tmp_path, vehicle, rows)
+    assert done.exit_code == 2 and vehicle.read_text() == before
+    assert "measured with another battery? give --reference-voltage" in done.stderr

@@ -280,3 +280,19 @@ def test_files_that_are_not_text(tmp_path):
     for name in ("log.ulg", "absent.csv", "."):
         with pytest.raises(DataError):
             read_thrust_csv(tmp_path / name)
+
+
+@pytest.mark.parametrize("wrong_v", [0.0, -0.02, 1.9])
+def test_readings_without_a_voltage_are_left_out_and_named(tmp_path, wrong_v):
+    rows = sweep(Motor(), Battery(), np.arange(0.0, 1.0, 0.05), readings=1)
+    rows[3, 2] = wrong_v
+    (run,) = read_thrust_csv(write_csv(tmp_path / "stand.csv", rows))
+    assert len(run.voltage_v) == len(rows) - 1 and run.voltage_v.min() > 15
+    assert run.notes == (f"{tmp_path}/stand.csv: 1 readings below 2 V left out, the first is line 5",)
+
+
+def test_a_table_with_too_few_readings_of_a_battery_is_refused(tmp_path):
+    rows = sweep(Motor(), Battery(), np.arange(0.0, 0.8, 0.1), readings=1)
+    rows[:3, 2] = 0.0
+    with pytest.raises(DataError, match=r"5 readings above 2 V; a thrust curve needs at least 6"):
+        read_thrust_csv(write_csv(tmp_path / "stand.csv", rows))

@@ -114,7 +114,7 @@ def test_another_reference_voltage_is_the_same_curve():
 def test_a_reference_voltage_without_measurement_gives_a_warning():
     fitted = fit(*two_batteries())
     assert fitted.at_reference(15.0).warnings == ()
-    assert "no measurement near 11.1 V, only from 13.6 to 16.4 V" in fitted.at_reference(11.1).warnings[-1]
+    assert "no measurement near 11.1 V, only from 13.8 to 16.4 V" in fitted.at_reference(11.1).warnings[-1]
 
 
 def test_slopes_of_the_band_are_those_of_the_curve():
