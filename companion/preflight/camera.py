@@ -14,6 +14,7 @@ from companion.core.vehicle import Vehicle
 from companion.mission.plan import Plan, site_of
 from companion.preflight.observation import within
 from companion.preflight.report import PreflightCheck, failed, ok, skipped, warning, worst
+from companion.preflight.running_stack import RESTART
 from companion.runtime.nodes import LoadedFiles, build_node
 from companion.tracking.cameras import RATE_TOLERANCE, Source
 from companion.tracking.tracker import FROZEN_IMAGES, TrackerNode
@@ -46,8 +47,12 @@ def camera_checks(
     plan: Plan | None,
     opener: Callable[[Vehicle], Source],
     watch_s: float = WATCH_S,
+    file: str = "the vehicle file",
 ) -> list[PreflightCheck]:
-    """Open the camera, read images for a while, close it. A mission without a bundle needs no camera."""
+    """Open the camera, read images for a while, close it. A mission without a bundle needs no camera.
+
+    file: name of the vehicle file, for a user.
+    """
     if plan is not None and plan.bundle is None:
         return [skipped(name, NO_BUNDLE) for name in NAMES]
     try:
@@ -59,7 +64,10 @@ def camera_checks(
         seen = watch(source, watch_s, vehicle.camera.rate_hz)
     finally:
         source.close()
-    return [rate(seen, vehicle), latency(seen, vehicle), shutter(vehicle), marker(seen.images, vehicle, plan)]
+    checks = [rate(seen, vehicle, file), latency(seen, vehicle), shutter(vehicle)]
+    if seen.images and not fits(seen.images[0], vehicle):
+        return [*checks, skipped("marker", "images of another size")]
+    return [*checks, marker(seen.images, vehicle, plan)]
 
 
 def watch(source: Source, duration_s: float, rate_hz: float) -> Images:
@@ -78,12 +86,19 @@ def watch(source: Source, duration_s: float, rate_hz: float) -> Images:
     return Images(images, arrivals_s, source.last_error, source.finished)
 
 
-def rate(seen: Images, vehicle: Vehicle) -> PreflightCheck:
-    """Size, rate and contrast of the images."""
+def fits(image: Image, vehicle: Vehicle) -> bool:
+    """Whether an image has the size of the vehicle file; that of a running stack may have another."""
+    return (image.width, image.height) == (vehicle.camera.width_px, vehicle.camera.height_px)
+
+
+def rate(seen: Images, vehicle: Vehicle, file: str = "the vehicle file") -> PreflightCheck:
+    """Size, rate and contrast of the images. file: name of the vehicle file, for a user."""
     camera = vehicle.camera
     if not seen.arrivals_s:
         return failed("camera", f"{camera.device}: no image" + (f": {seen.trouble}" if seen.trouble else ""))
     size = f"{seen.images[0].width} x {seen.images[0].height} px"
+    if not fits(seen.images[0], vehicle):
+        return failed("camera", f"{size}, {file} says {camera.width_px} x {camera.height_px} px: {RESTART}")
     if len(seen.arrivals_s) < 3:
         return warning("camera", f"{camera.device}: {len(seen.arrivals_s)} image(s) of {size} and no more")
     duration_s = seen.arrivals_s[-1] - seen.arrivals_s[0]

@@ -50,6 +50,7 @@ from companion.preflight.report import (
     summary,
     warning,
 )
+from companion.preflight.running_stack import stack_check
 from companion.runtime.bus_folders import SYSTEM_FLIGHTS, system_bus
 from companion.tracking.cameras import Source, open_source
 
@@ -95,6 +96,8 @@ class Preflight:
         yield check
         check, plan = mission_file(self._mission_path, vehicle)
         yield check
+        if self._bus is not None:
+            yield stack_check(self._bus, self._vehicle_path, self._mission_path)
         if vehicle is None:
             for name in ("battery range", "link", "parameters", "solver", "kernels", *CAMERA_NAMES):
                 yield skipped(name, "no vehicle file")
@@ -102,7 +105,7 @@ class Preflight:
             yield battery_range(vehicle)
             yield from self._aircraft(vehicle, plan)
             yield from artefact_checks(vehicle)
-            yield from camera_checks(vehicle, plan, self._camera)
+            yield from camera_checks(vehicle, plan, self._camera, file=str(self._vehicle_path))
             if plan is not None and plan.inspection is not None:
                 yield payload_check(vehicle, plan, self._bus, self._folder)
         safety = None if vehicle is None else vehicle.safety
@@ -209,7 +212,7 @@ def _ask(question: str) -> str:
     "--bus",
     type=click.Path(path_type=Path),
     default=None,
-    help="Bus folder of the running stack, to use the images of its camera.  [default: /run/companion where it runs]",
+    help="Bus folder of the running stack, to compare its files and use the images of its camera.  [default: /run/companion where it runs]",
 )
 @click.option("--fix", is_flag=True, help="Show which parameters would be set, ask, and set them.")
 @click.option(

@@ -124,7 +124,7 @@ def _mission_options(context: Context) -> NodeOptions:
     others = onboard_processes(plan.bundle, context.scenario_file is not None, plan.inspection is not None)
     return NodeOptions(
         required_processes=tuple(name for name in others if name != ProcessName.MISSION),
-        files=fingerprint(context),
+        files=fingerprint(context.vehicle_file, context.mission_file),
         photographed=tuple(context.photographed),
     )
 
@@ -236,14 +236,14 @@ def onboard_processes(bundle: str | None, simulated: bool, inspection: bool = Fa
     return [ProcessName(row.name) for row in started if bundle is not None or row.name not in NEED_A_BUNDLE]
 
 
-def fingerprint(context: Context) -> str:
+def fingerprint(vehicle_file: Path, mission_file: Path) -> str:
     """Of what the files of a flight on an aircraft say, with their bases.
 
     A process keeps what it read at its start. One that was started again, or alone, after an edit flies with other numbers
     than the rest. "unreadable": a file cannot be read, which the processes that need it refuse by its name.
     """
     try:
-        files = input_files(context.vehicle_file, context.mission_file)
+        files = input_files(vehicle_file, mission_file)
         said = [read_layered(files.tables[name]) for name in sorted(files.tables)]
         said += [texts(files.dictionaries), texts(files.plans)]
     except ConfigError:
@@ -288,7 +288,7 @@ def run(name: str, context: Context) -> None:
 
 def _run(spec: ProcessSpec, context: Context, stop: StopFlag, hold: Hold) -> None:
     _yield_when_scarce(spec)
-    files = fingerprint(context)
+    files = fingerprint(context.vehicle_file, context.mission_file)
     if spec.uses_opencv:
         _one_opencv_thread()
     if spec.name == ProcessName.CAMERA:

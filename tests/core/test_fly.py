@@ -53,29 +53,29 @@ def test_files_that_say_something_else_have_another_fingerprint(tmp_path):
     context = copied(tmp_path, "two_piers_inspection")
     files = input_files(context.vehicle_file, context.mission_file)
     assert {"site", "payload_camera", "payload_battery"} < set(files.tables)
-    before = fingerprint(context)
+    before = fingerprint(context.vehicle_file, context.mission_file)
     for file in files.tables.values():
         text = file.read_text()
         file.write_text(f"# read by another person\n\n{text}")
-        assert fingerprint(context) == before, "a comment is no number"
+        assert fingerprint(context.vehicle_file, context.mission_file) == before, "a comment is no number"
         number = re.search(r"= (\d+\.\d+)", text)
         file.write_text(text.replace(number.group(1), f"{number.group(1)}7", 1))
-        assert fingerprint(context) != before, file
+        assert fingerprint(context.vehicle_file, context.mission_file) != before, file
         file.write_text("= [")
-        assert fingerprint(context) == "unreadable"
+        assert fingerprint(context.vehicle_file, context.mission_file) == "unreadable"
         file.write_text(text)
-    assert fingerprint(context) == before
+    assert fingerprint(context.vehicle_file, context.mission_file) == before
 
 
 def test_another_dictionary_has_another_fingerprint(tmp_path):
     context = copied(tmp_path)
     site = input_files(mission=context.mission_file).tables["site"]
     site.write_text(re.sub(r'family = "[a-z0-9_]+"', 'family = "dictionary:own.yml"', site.read_text()))
-    assert fingerprint(context) == "unreadable"
+    assert fingerprint(context.vehicle_file, context.mission_file) == "unreadable"
     (site.parent / "own.yml").write_text("nmarkers: 1")
-    before = fingerprint(context)
+    before = fingerprint(context.vehicle_file, context.mission_file)
     (site.parent / "own.yml").write_text("nmarkers: 2")
-    assert before != fingerprint(context) != "unreadable"
+    assert before != fingerprint(context.vehicle_file, context.mission_file) != "unreadable"
 
 
 @pytest.mark.parametrize(("name", "more"), [("bridge_hover", set()), ("two_piers_inspection", {"payload"})])
@@ -84,7 +84,7 @@ def test_every_process_of_an_aircraft_is_required_for_a_start(tmp_path, name, mo
     context = dataclasses.replace(copied(tmp_path, name), run={YES_AUTO: True})
     options = mission.options(context)
     assert set(options.required_processes) == {"recorder", "fcu", "estimator", "controller", "tracker", "camera"} | more
-    assert options.files == fingerprint(context)
+    assert options.files == fingerprint(context.vehicle_file, context.mission_file)
 
 
 @pytest.mark.parametrize(

@@ -177,6 +177,15 @@ def test_the_images_of_the_running_stack_are_used(tmp_path):
     assert "640 x 480 px at " in checks["camera"].detail and checks["marker"].status == "ok"
 
 
+def test_images_of_another_size_than_the_vehicle_files_fail():
+    """A stack that runs since before the file was changed; the camera itself is not opened, which would refuse it."""
+    wide = msgspec.structs.replace(F550, camera=msgspec.structs.replace(F550.camera, width_px=1280, height_px=720))
+    checks = {c.name: c for c in camera_checks(wide, PIER, lambda vehicle: ListSource(pictures(4)), file="x6.toml")}
+    assert checks["camera"].status == "failed"
+    assert checks["camera"].detail.startswith("640 x 480 px, x6.toml says 1280 x 720 px: start the stack again")
+    assert checks["marker"].status == "skipped"
+
+
 def test_a_bus_without_a_stack_is_one_line(tmp_path):
     check = camera_checks(F550, PIER, lambda vehicle: BusSource(tmp_path))[0]
     assert check.status == "failed" and check.detail.startswith("no stack runs on the bus")
