@@ -8,6 +8,7 @@ The stamp of an image is the middle of its exposure: its arrival minus latency.c
 """
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -31,6 +32,9 @@ READ_TIMEOUT_S = 0.5  # longest wait of `read` for an image of a device
 SILENCE_S = 2.0  # a device that delivers no image for this time is opened again
 REOPEN_PAUSE_S = 1.0
 FIRST_IMAGE_S = 5.0  # some cameras need seconds for their first image
+OPEN_S = 12.0  # for all formats together: with the program's own start well below TimeoutStartSec of the units, 20 s
+# OpenCV takes its longest wait for an image [s] from this variable at its first wait: 10 s by default, for each format.
+WAIT_VARIABLE, WAIT_S = "OPENCV_VIDEOIO_V4L_SELECT_TIMEOUT", "2"
 RATE_TOLERANCE = 0.1  # of the rate in the vehicle file
 FORMATS = (None, "GREY", "YUYV", "MJPG")  # tried in turn until size and rate fit; None: the device's own choice
 
@@ -261,12 +265,18 @@ class _PlaybackClock:
 
 
 def _open_device(path: str, camera: Camera, exposure: float | None, first: bool) -> cv2.VideoCapture:
-    """Open and set a V4L2 device; the first of FORMATS that reaches size and rate is taken.
+    """Open and set a V4L2 device; the first of FORMATS that reaches size and rate is taken, within OPEN_S and one wait.
 
     first: raise `ConfigError` when it did not take the controls of the vehicle file.
     """
     got, width_px, height_px, rate_hz = "nothing", camera.width_px, camera.height_px, camera.rate_hz
+    os.environ.setdefault(WAIT_VARIABLE, WAIT_S)
+    until_s = monotonic_s() + OPEN_S
+    gave_up = ""
     for form in FORMATS:
+        if monotonic_s() >= until_s:
+            gave_up = f"; gave up after {OPEN_S:g} s"
+            break
         capture = cv2.VideoCapture(path, cv2.CAP_V4L2)
         if not capture.isOpened():
             raise ConfigError(f"camera {path}: cannot be opened (in use, no permission, or not a camera)")
@@ -279,12 +289,18 @@ def _open_device(path: str, camera: Camera, exposure: float | None, first: bool)
         if exposure is not None:
             capture.set(cv2.CAP_PROP_AUTO_EXPOSURE, 1)  # V4L2: manual
             capture.set(cv2.CAP_PROP_EXPOSURE, exposure)
-        frame = _first_frame(capture)
         real_hz = capture.get(cv2.CAP_PROP_FPS)
+        size = round(capture.get(cv2.CAP_PROP_FRAME_WIDTH)), round(capture.get(cv2.CAP_PROP_FRAME_HEIGHT))
+        rate_fits = real_hz <= 0 or abs(real_hz - rate_hz) <= RATE_TOLERANCE * rate_hz
+        if not rate_fits or (min(size) > 0 and size != (width_px, height_px)):
+            # The driver says so before it streams: its first image would cost seconds and change nothing.
+            got = f"{size[0]} x {size[1]} px at {real_hz:g} Hz"
+            capture.release()
+            continue
+        frame = _first_frame(capture, min(monotonic_s() + FIRST_IMAGE_S, until_s))
         if frame is not None:
             got = f"{frame.shape[1]} x {frame.shape[0]} px at {real_hz:g} Hz"
-            rate_fits = real_hz <= 0 or abs(real_hz - rate_hz) <= RATE_TOLERANCE * rate_hz
-            if frame.shape[1::-1] == (width_px, height_px) and rate_fits:
+            if frame.shape[1::-1] == (width_px, height_px):
                 # Set while it streams: some drivers begin a stream with their own settings.
                 if camera.controls is not None and (problem := fix(capture, camera.controls)) and first:
                     capture.release()
@@ -292,12 +308,11 @@ def _open_device(path: str, camera: Camera, exposure: float | None, first: bool)
                 return capture
         capture.release()
     raise ConfigError(
-        f"camera {path}: delivers {got}, the vehicle file says {width_px} x {height_px} px at {rate_hz:g} Hz"
+        f"camera {path}: delivers {got}, the vehicle file says {width_px} x {height_px} px at {rate_hz:g} Hz{gave_up}"
     )
 
 
-def _first_frame(capture: cv2.VideoCapture) -> MatLike | None:
-    until_s = monotonic_s() + FIRST_IMAGE_S
+def _first_frame(capture: cv2.VideoCapture, until_s: float) -> MatLike | None:
     while monotonic_s() < until_s:
         ok, frame = capture.read()
         if ok:

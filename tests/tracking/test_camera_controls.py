@@ -1,5 +1,7 @@
 """Exposure, gain, white balance and focus of a V4L2 camera: set, read back, refused when the device did not take them."""
 
+import os
+
 import cv2
 import msgspec
 import numpy as np
@@ -8,6 +10,7 @@ from synthetic_view import vehicle
 
 from companion.core.config import ConfigError, parse
 from companion.core.vehicle import CameraControls
+from companion.runtime.manager import START_MAX_S
 from companion.tracking import cameras
 from companion.tracking.camera_controls import fix
 
@@ -85,6 +88,68 @@ def test_a_device_with_wrong_controls_is_refused_at_the_start_and_used_when_it_i
         assert made[-1].released
     else:
         assert cameras._open_device("/dev/video0", camera, None, True) is made[-1]
+
+
+class SlowV4l2(FakeV4l2):
+    """Takes its time on the clock of the test; has the size and rate of the vehicle file in one format only.
+
+    first_s: until the first image; silent: no image at all, and `read` waits as long as OpenCV does.
+    """
+
+    def __init__(self, clock, only, first_s, silent):
+        super().__init__()
+        self.clock, self.only, self.first_s, self.silent = clock, only, first_s, silent
+        self.clock.now_s += 0.3
+
+    def get(self, key):
+        if key == cv2.CAP_PROP_FPS and self.only is not None:
+            return 100.0 if self.values.get(cv2.CAP_PROP_FOURCC) == cv2.VideoWriter.fourcc(*self.only) else 10.0
+        return super().get(key)
+
+    def read(self):
+        wait_s = float(os.environ[cameras.WAIT_VARIABLE]) if self.silent else self.first_s
+        self.clock.now_s += wait_s
+        return (False, None) if self.silent else super().read()
+
+
+class Clock:
+    now_s = 0.0
+
+    def sleep(self, duration_s):
+        self.now_s += duration_s
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """Opens a slow device; returns the error or "", and how long it took [s]."""
+    clock = Clock()
+    monkeypatch.delenv(cameras.WAIT_VARIABLE, raising=False)
+    monkeypatch.setattr(cameras, "monotonic_s", lambda: clock.now_s)
+    monkeypatch.setattr(cameras, "time", clock)
+
+    def opened(only=None, first_s=4.8, silent=False):
+        monkeypatch.setattr(cameras.cv2, "VideoCapture", lambda *_: SlowV4l2(clock, only, first_s, silent))
+        clock.now_s, error = 0.0, ""
+        try:
+            cameras._open_device("/dev/video0", vehicle(width_px=160, height_px=120, rate_hz=100.0).camera, None, True)
+        except ConfigError as refused:
+            error = str(refused)
+        return error, clock.now_s
+
+    return opened
+
+
+def test_a_format_that_does_not_fit_costs_no_wait_for_its_first_image(slow):
+    error, took_s = slow(only="MJPG")
+    assert error == "" and took_s < 7.0, "three formats are left at once"
+
+
+def test_a_silent_device_is_given_up_long_before_systemd_ends_the_process(slow):
+    error, took_s = slow(silent=True)
+    assert error == (
+        "camera /dev/video0: delivers nothing, the vehicle file says 160 x 120 px at 100 Hz; gave up after 12 s"
+    )
+    assert took_s <= cameras.OPEN_S + float(cameras.WAIT_S) + 0.5 < START_MAX_S - 5.0
 
 
 def test_a_device_without_these_controls_is_refused():
