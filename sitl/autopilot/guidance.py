@@ -21,6 +21,7 @@ POSITION_MODES = frozenset(
 CLIMB_RATE_MODES = POSITION_MODES | {FcuMode.ALTCTL, DESCEND}
 TAKEOFF_REACHED_M = 0.3  # below the target height a take-off is finished
 RETURN_ARRIVED_M = 0.5
+RESET_M = 0.3  # of the estimated height within a step: faster than any motion
 RAMP_LEAD_M = 0.3  # limit of the height setpoint above the aircraft while thrust ramps up
 RTL_YAW_DISTANCE_M = 5.0  # farther than this from home, the nose points home during a return
 
@@ -58,6 +59,7 @@ class Guidance:
         self.yaw = NAN
         self._target = [0.0, 0.0, 0.0]
         self._held_z = False
+        self._height = NAN  # estimated, of the last step of an automatic mode
         self._stage: ReturnStage | None = None
         self.takeoff_state = TakeoffState.LANDED
         self._state_since_s = 0.0
@@ -190,11 +192,15 @@ class Guidance:
         for axis, target, part in ((x, self._target[0], share[0]), (y, self._target[1], share[1])):
             # both axes share the speed so that the path is nearly straight
             axis.towards(dt, target, max(cruise * part, 0.1), get["MPC_ACC_HOR"], jerk, get["MPC_XY_P"])
+        self._height, before = p[2], self._height
         if self.land_phase:
             speed = self._land_speed(p[2])
+            # The height of this path is followed, too: on the ground it sinks on, and the thrust falls to its least. A reset of
+            # the estimated height moves the path with it.
+            step_m = p[2] - before
+            z.p += step_m if abs(step_m) > RESET_M else 0.0
             z.along(dt, -speed, get["MPC_ACC_DOWN_MAX"], jerk)
-            z.p = p[2]
-            return PositionSetpoint((x.p, y.p, NAN), (x.v, y.v, z.v), (x.a, y.a, z.a), self.yaw)
+            return PositionSetpoint((x.p, y.p, z.p), (x.v, y.v, z.v), (x.a, y.a, z.a), self.yaw)
         up = get["MPC_TKO_SPEED"] if self.mode == FcuMode.AUTO_TAKEOFF else get["MPC_Z_V_AUTO_UP"]
         climb = self._target[2] > z.p
         limit = min(up, max(self.vertical_limit, 0.0)) if climb else get["MPC_Z_V_AUTO_DN"]

@@ -146,27 +146,31 @@ class PositionControl:
         return out
 
     def _thrust(self, dt: float, v: Vector, v_sp: Vec3, a: Vector, tilt_max: float, floor: float) -> tuple[float, Vec3]:
-        """Thrust 0..1 and its direction (x, y, z); integrates the velocity error where thrust is not at its limit."""
-        g = GRAVITY_M_S2
+        """Thrust 0..1 and its direction (x, y, z); integrates the velocity error where thrust is not at its limit.
+
+        The tilt is that of the horizontal acceleration under gravity, whatever the lift (MPC_ACC_DECOUPLE): an aircraft that
+        stands on the ground with little lift does not lean more than it did in the air.
+        """
+        g, most = GRAVITY_M_S2, self._thr_max
+        level = math.hypot(a[0], a[1])
+        tilt = min(math.atan2(level, g), tilt_max)
         lift = (a[2] + g) * self.hover / g  # vertical part of the thrust command
-        error_z = v_sp[2] - v[2] if math.isfinite(v_sp[2]) else 0.0
-        if not ((lift >= self._thr_max and error_z > 0) or (lift <= floor and error_z < 0)):
-            self.integral[2] = min(max(self.integral[2] + self._vi[2] * error_z * dt, -g), g)
-        lift = min(max(lift, floor), self._thr_max)
-        # horizontal: within the tilt limit and the remaining thrust
-        hx, hy = a[0] * self.hover / g, a[1] * self.hover / g
-        size = math.hypot(hx, hy)
-        kept = min(self._margin, size)
-        lift = min(lift, math.sqrt(max(self._thr_max**2 - kept**2, 0.0)))
-        most = min(lift * math.tan(tilt_max), math.sqrt(max(self._thr_max**2 - lift**2, 0.0)))
-        scale = most / size if size > most else 1.0
-        for i in range(2):
-            error = v_sp[i] - v[i] if math.isfinite(v_sp[i]) else 0.0
-            if scale < 1.0:  # tracking anti-windup: take off the part that the limits cut
-                error -= 2.0 / max(self._vp[i], 1e-3) * a[i] * (1.0 - scale)
-            self.integral[i] = min(max(self.integral[i] + self._vi[i] * error * dt, -g), g)
-        hx, hy = hx * scale, hy * scale
-        return math.sqrt(hx * hx + hy * hy + lift * lift), (hx, hy, max(lift, 1e-3))
+        size = max(lift / math.cos(tilt), floor)
+        sideways, lift = size * math.sin(tilt), size * math.cos(tilt)
+        error = [sp - now if math.isfinite(sp) else 0.0 for sp, now in zip(v_sp, v, strict=True)]
+        if (lift >= most and error[2] >= 0.0) or (lift <= floor and error[2] <= 0.0):
+            error[2] = 0.0
+        # The lift first, but for a margin; then what is left of the thrust sideways.
+        lift = min(lift, math.sqrt(max(most**2 - min(sideways, self._margin) ** 2, 0.0)))
+        sideways = min(sideways, math.sqrt(max(most**2 - lift**2, 0.0)))
+        produced = sideways * g / self.hover
+        if level > produced:  # tracking anti-windup: take off the part that is not produced
+            for i in range(2):
+                error[i] -= 2.0 / max(self._vp[0], 1e-3) * a[i] * (1.0 - produced / level)
+        for i in range(3):
+            self.integral[i] = min(max(self.integral[i] + self._vi[i] * error[i] * dt, -g), g)
+        share = sideways / level if level > 0.0 else 0.0
+        return math.hypot(sideways, lift), (a[0] * share, a[1] * share, max(lift, 1e-3))
 
 
 def attitude_of(tx: float, ty: float, tz: float, yaw: float) -> Quat:

@@ -3,6 +3,7 @@
 import pytest
 from autopilot_flight import QUIET, EmulatorFlight
 
+from sitl.autopilot.parameters import Parameters, load_parameters
 from sitl.autopilot.streams import ONBOARD_RATES_HZ
 
 
@@ -20,3 +21,9 @@ def flying() -> EmulatorFlight:
     flight = EmulatorFlight(stream_rates_hz=QUIET)
     flight.take_off()
     return flight
+
+
+@pytest.fixture
+def parameters() -> Parameters:
+    """Of the F550."""
+    return load_parameters("f550")

@@ -7,7 +7,10 @@ import pytest
 from autopilot_flight import QUIET, EmulatorFlight
 from pymavlink.dialects.v20 import common
 
+from companion.core.enums import FcuMode
 from sitl.autopilot.conversion import geodetic
+from sitl.autopilot.guidance import Guidance, TakeoffState
+from sitl.autopilot.position import PositionControl, PositionSetpoint
 
 ARM = common.MAV_CMD_COMPONENT_ARM_DISARM
 LOITER, LAND, RTL, TAKEOFF = (4, 3), (4, 6), (4, 5), (4, 2)
@@ -168,3 +171,42 @@ def test_flies_the_heavy_aircraft_too():
     flight.run(4.0)
     m = flight.last("LOCAL_POSITION_NED")
     assert math.dist((m.x, m.y, m.z), (start.x, start.y, start.z)) < 0.7
+
+
+# --- the control of position and the landing, by themselves
+
+
+def tilt_rad(q):
+    return math.acos(1.0 - 2.0 * (q[1] ** 2 + q[2] ** 2))
+
+
+def test_the_tilt_of_a_sideways_acceleration_does_not_depend_on_the_lift(parameters):
+    """MPC_ACC_DECOUPLE: an aircraft whose lift falls to nothing on the ground does not lean more for that."""
+    tilts = []
+    for climb_m_s in (-0.7, 0.0, 0.3, 0.7):  # estimated, while a sink of 0.7 m/s is wanted
+        control = PositionControl(parameters)
+        sp = PositionSetpoint(v=(0.0, 0.0, -0.7), a=(1.9, 0.0, 0.0), yaw=0.0)
+        q, thrust, _ = control.update(0.008, (0.0, 0.0, 1.0), (0.0, 0.0, climb_m_s), 0.0, sp, math.radians(45))
+        assert thrust >= parameters["MPC_THR_MIN"]
+        tilts.append(tilt_rad(q))
+    assert tilts == pytest.approx([math.atan2(1.9, 9.80665)] * 4, abs=1e-3)
+
+
+def test_the_tilt_is_limited(parameters):
+    sp = PositionSetpoint(a=(30.0, 0.0, 0.0), v=(math.nan, math.nan, 0.0), yaw=0.0)
+    q, thrust, _ = PositionControl(parameters).update(0.008, (0, 0, 1), (0.0, 0.0, 0.0), 0.0, sp, math.radians(20))
+    assert tilt_rad(q) == pytest.approx(math.radians(20), abs=1e-6) and thrust < parameters["MPC_THR_MAX"]
+
+
+def test_the_height_of_a_landing_is_followed_and_moves_with_a_reset(parameters):
+    """An aircraft that stands on the ground is told to sink on, and one whose height jumps by 5 m does not chase it."""
+    guidance = Guidance(parameters)
+    guidance.takeoff_state = TakeoffState.FLIGHT
+    guidance.enter(FcuMode.AUTO_LAND, (0.0, 0.0, 2.0), (0.0, 0.0, 0.0), 0.0)
+    setpoints = [guidance.update(0.008, (0.0, 0.0, 2.0), 0.0, (0.0, 0.0, 0.0, 0.0)) for _ in range(500)]
+    assert setpoints[-1].v[2] == pytest.approx(-parameters["MPC_LAND_SPEED"], abs=0.01)
+    assert setpoints[-1].p[2] < 2.0 - 2.0
+    before = setpoints[-1].p[2]
+    assert guidance.update(0.008, (0.0, 0.0, 7.0), 0.0, (0.0, 0.0, 0.0, 0.0)).p[2] == pytest.approx(
+        before + 5.0, abs=0.02
+    )
