@@ -199,7 +199,7 @@ def test_the_tilt_is_limited(parameters):
 
 
 def test_the_height_of_a_landing_is_followed_and_moves_with_a_reset(parameters):
-    """An aircraft that stands on the ground is told to sink on, and one whose height jumps by 5 m does not chase it."""
+    """On the ground the path sinks on, and a height that jumps by 5 m is not chased."""
     guidance = Guidance(parameters)
     guidance.takeoff_state = TakeoffState.FLIGHT
     guidance.enter(FcuMode.AUTO_LAND, (0.0, 0.0, 2.0), (0.0, 0.0, 0.0), 0.0)
