@@ -33,6 +33,7 @@ SILENCE_S = 2.0  # a device that delivers no image for this time is opened again
 REOPEN_PAUSE_S = 1.0
 FIRST_IMAGE_S = 5.0  # some cameras need seconds for their first image
 OPEN_S = 12.0  # for all formats together: with the program's own start well below TimeoutStartSec of the units, 20 s
+OPENING_MAX_S = OPEN_S + 5.0  # with the last wait, the controls and a slow release; an opening that takes longer hangs
 # OpenCV takes its longest wait for an image [s] from this variable at its first wait: 10 s by default, for each format.
 WAIT_VARIABLE, WAIT_S = "OPENCV_VIDEOIO_V4L_SELECT_TIMEOUT", "2"
 RATE_TOLERANCE = 0.1  # of the rate in the vehicle file
@@ -177,8 +178,9 @@ class DeviceSource:
         self.finished, self.errors, self.last_error, self.reopened = False, 0, "", 0
         self._newest: tuple[MatLike, float] | None = None
         self._fresh = threading.Condition()
-        self._last_arrival_s = monotonic_s()
-        self._start(opener(True))
+        capture = opener(True)
+        self._wait_s, self._wait_until_s = SILENCE_S, monotonic_s() + SILENCE_S
+        self._start(capture)
 
     def read(self) -> Image | None:
         """The newest image that was not read yet; None after READ_TIMEOUT_S without one."""
@@ -188,8 +190,8 @@ class DeviceSource:
             newest, self._newest = self._newest, None
         if newest is None:
             # The driver may hang inside its read: then a new thread takes over, and the old one ends after that read.
-            if not self.finished and monotonic_s() - self._last_arrival_s > SILENCE_S:
-                self._reopen(f"no image for {SILENCE_S:g} s")
+            if not self.finished and monotonic_s() > self._wait_until_s:
+                self._reopen(f"no image for {self._wait_s:g} s")
             return None
         frame, arrival_s = newest
         return _image(_gray(frame), arrival_s - self._latency_s)
@@ -201,6 +203,8 @@ class DeviceSource:
 
     def _start(self, capture: Capture | None) -> None:
         self._stop = threading.Event()
+        if capture is None:
+            self._wait(OPENING_MAX_S, self._stop)
         self._thread = threading.Thread(
             target=self._grab, args=(capture, self._stop), name=f"camera {self._name}", daemon=True
         )
@@ -208,9 +212,24 @@ class DeviceSource:
 
     def _reopen(self, why: str) -> None:
         self._report(why)
-        self._stop.set()
-        self._last_arrival_s = monotonic_s()
+        with self._fresh:
+            self._stop.set()
         self._start(None)
+
+    def _wait(self, wait_s: float, stop: threading.Event) -> None:
+        """Let `read` wait so long from now [s] before it opens the device again; a thread that was stopped changes nothing."""
+        with self._fresh:
+            if not stop.is_set():
+                self._wait_s, self._wait_until_s = wait_s, monotonic_s() + wait_s
+
+    def _open(self, stop: threading.Event) -> Capture:
+        """Open the device again; `read` starts no second opening meanwhile: on one device each would end the other."""
+        self._wait(OPENING_MAX_S, stop)
+        capture = self._opener(False)
+        if not stop.is_set():
+            self.reopened += 1
+        self._wait(SILENCE_S, stop)
+        return capture
 
     def _report(self, why: str) -> None:
         self.errors += 1
@@ -222,16 +241,18 @@ class DeviceSource:
         while not stop.is_set():
             try:
                 if capture is None:
-                    capture = self._opener(False)
-                    self.reopened += 1
+                    capture = self._open(stop)
+                    if stop.is_set():
+                        break
                 ok, frame = capture.read()
                 arrival_s = monotonic_s()
                 if ok and frame is not None and (size is None or frame.shape == size):
                     size = frame.shape
-                    if stop.is_set():
-                        break
                     with self._fresh:
-                        self._newest, self._last_arrival_s = (frame, arrival_s), arrival_s
+                        if stop.is_set():
+                            break
+                        self._newest = frame, arrival_s
+                        self._wait_s, self._wait_until_s = SILENCE_S, arrival_s + SILENCE_S
                         self._fresh.notify()
                     continue
                 why = "the image size changed" if ok else "stopped delivering"
@@ -239,9 +260,9 @@ class DeviceSource:
                 why = str(error).splitlines()[0] if str(error) else type(error).__name__
             if not stop.is_set():
                 self._report(why.removeprefix(f"camera {self._name}: "))
-                self._last_arrival_s = monotonic_s()
             _release(capture)
             capture, size = None, None
+            self._wait(REOPEN_PAUSE_S + SILENCE_S, stop)
             stop.wait(REOPEN_PAUSE_S)
         _release(capture)
 

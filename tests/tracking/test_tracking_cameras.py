@@ -1,5 +1,6 @@
 """Camera sources: order, stamps, errors of one line at the start, no exception afterwards."""
 
+import threading
 import time
 
 import cv2
@@ -161,3 +162,86 @@ def test_a_device_keeps_only_the_newest_image():
     second = source.read().data[0]
     source.close()
     assert second - first > 10
+
+
+class OneHolder:
+    """A device that one opening at a time may hold, as V4L2 lets one stream; a second one is refused.
+
+    opening_s: that each opening after the first one takes.
+    """
+
+    def __init__(self, opening_s):
+        self.opening_s, self.plugged, self.held, self.refused, self.lock = opening_s, True, False, 0, threading.Lock()
+
+    def open(self, first):
+        with self.lock:
+            if self.held:
+                self.refused += 1
+                raise ConfigError("camera fake: in use")
+            self.held = True
+        time.sleep(0.0 if first else self.opening_s)
+        return self
+
+    def read(self):
+        time.sleep(0.005)
+        return (True, picture(1)) if self.plugged else (False, None)
+
+    def release(self):
+        self.held = False
+
+
+def test_a_device_that_opens_longer_than_the_silence_comes_back_by_one_opening(monkeypatch):
+    monkeypatch.setattr(cameras, "REOPEN_PAUSE_S", 0.05)
+    monkeypatch.setattr(cameras, "READ_TIMEOUT_S", 0.02)
+    monkeypatch.setattr(cameras, "SILENCE_S", 0.1)
+    device = OneHolder(0.5)
+    source = DeviceSource(device.open, "fake", 0.0)
+    assert source.read() is not None
+    device.plugged = False
+    while source.errors == 0:
+        source.read()
+    device.plugged = True
+    until_s = monotonic_s() + 2.0
+    while not (source.reopened and source.read()) and monotonic_s() < until_s:
+        source.read()
+    source.close()
+    assert (source.reopened, source.errors, device.refused) == (1, 1, 0)
+    assert source.last_error == "camera fake: stopped delivering"
+
+
+def test_an_opening_that_hangs_is_given_up_and_what_it_opens_late_is_released(monkeypatch):
+    monkeypatch.setattr(cameras, "READ_TIMEOUT_S", 0.02)
+    monkeypatch.setattr(cameras, "SILENCE_S", 0.1)
+    monkeypatch.setattr(cameras, "REOPEN_PAUSE_S", 0.01)
+    monkeypatch.setattr(cameras, "OPENING_MAX_S", 0.3)
+    late, tries = FakeCapture(10**6), []
+
+    def opener(_first):
+        tries.append(1)
+        if len(tries) == 2:
+            time.sleep(0.6)
+            return late
+        return FakeCapture(3 if len(tries) == 1 else 10**6)
+
+    source = DeviceSource(opener, "fake", 0.0)
+    until_s = monotonic_s() + 1.2
+    while monotonic_s() < until_s:
+        source.read()
+    source.close()
+    assert (len(tries), source.reopened, late.released, late.left) == (3, 1, True, 10**6)
+    assert source.last_error == "camera fake: no image for 0.3 s"
+
+
+def test_a_first_opening_that_takes_long_is_no_silence(monkeypatch):
+    monkeypatch.setattr(cameras, "READ_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(cameras, "SILENCE_S", 0.2)
+
+    class SlowFirst(FakeCapture):
+        def read(self):
+            time.sleep(0.1)
+            return super().read()
+
+    source = DeviceSource(lambda _first: time.sleep(0.3) or SlowFirst(10**6), "fake", 0.0)
+    assert source.read() is None
+    source.close()
+    assert source.errors == 0
