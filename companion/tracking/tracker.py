@@ -14,6 +14,7 @@ from companion.core.clock import Stopwatch
 from companion.core.config import ConfigError
 from companion.core.enums import SearchArea
 from companion.core.messages import (
+    TOPICS,
     BundleObservation,
     Image,
     MarkerCorners,
@@ -48,8 +49,8 @@ class TrackerNode(Node):
 
     Every image is answered by one Markers message with the image's stamp, also when no bundle was seen. An unusable
     image (wrong size, truncated) is answered with ``valid=False``, and so is the image of a camera or driver that
-    delivers the same picture again and again; an image that is not newer than the last one is dropped. `counters`
-    never decrease.
+    delivers the same picture again and again; an image that is not newer than the last one is dropped. So is one
+    that has waited too long, when the tracker is slower than the camera: the next ones are newer. `counters` never decrease.
 
     detector: replaces the vehicle file's `tracking.detector` and the built-in detectors of the site's marker families.
     vehicle_file: for errors.
@@ -71,6 +72,8 @@ class TrackerNode(Node):
     ) -> None:
         super().__init__()
         camera, tracking = vehicle.camera, vehicle.tracking
+        # The delay of the camera itself is no waiting.
+        self._age_max_s = TOPICS["image"].max_age_s + vehicle.latency.camera_s
         self._size = (camera.width_px, camera.height_px)
         self._noise_px = tracking.corner_noise_px
         self._camera = CameraModel(camera)
@@ -102,6 +105,7 @@ class TrackerNode(Node):
                 "unusable",
                 "frozen",
                 "old",
+                "late",
                 "failed",
                 "rejected_bundles",
                 "photos_dropped",
@@ -126,6 +130,9 @@ class TrackerNode(Node):
         stamp_s = message.stamp_s
         if not self._last_stamp_s < stamp_s <= now_s + AHEAD_MAX_S:  # one far ahead would make all later ones old
             self.counters["old"] += 1
+            return ()
+        if now_s - stamp_s > self._age_max_s:
+            self.counters["late"] += 1
             return ()
         self._last_stamp_s = stamp_s
         self.counters["images"] += 1

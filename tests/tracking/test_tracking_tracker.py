@@ -1,6 +1,7 @@
 """The tracker node: every image answered, regions followed, bad input counted."""
 
 import cv2
+import msgspec
 import numpy as np
 import pytest
 from synthetic_view import ROOT, message, pose, render, vehicle, with_tracking
@@ -8,7 +9,7 @@ from synthetic_view import ROOT, message, pose, render, vehicle, with_tracking
 from companion.core.camera_model import CameraModel
 from companion.core.clock import SimulatedStopwatch
 from companion.core.frames import rotation_matrix
-from companion.core.messages import Image, Markers, Photo, PhotoRequest
+from companion.core.messages import TOPICS, Image, Markers, Photo, PhotoRequest
 from companion.core.site import Bundle, Marker, Site, load_site
 from companion.tracking.detectors import detector_for
 from companion.tracking.tracker import FROZEN_IMAGES, TrackerNode
@@ -227,6 +228,25 @@ def test_a_ring_of_buffers_that_comes_again_and_again_is_not_used(buffers):
     again = [markers(node, ring[i % buffers], 3.0 + 0.03 * i) for i in range(3 * buffers)]
     assert [m.valid for m in again] == [True] * (FROZEN_IMAGES - 1) + [False] * (3 * buffers - FROZEN_IMAGES + 1)
     assert markers(node, with_noise(VIEW, 99), 9.0).valid
+
+
+def test_a_tracker_slower_than_the_camera_drops_images_that_waited_too_long():
+    node, late_s = tracker(), TOPICS["image"].max_age_s + VEHICLE.latency.camera_s
+    waiting = [message(with_noise(VIEW, k), 1.0 + k / 30) for k in range(30)]
+    now_s, ages_s = waiting[-1].stamp_s + VEHICLE.latency.camera_s, []
+    for image in waiting:
+        if list(node.handle(image, now_s)):
+            ages_s.append(now_s - image.stamp_s)
+            now_s += 0.1  # that the work on an image takes
+    assert 1 <= len(ages_s) < 5 and max(ages_s) <= late_s
+    assert node.counters["late"] == 30 - len(ages_s)
+    assert send(node, VIEW, now_s)[0].observations
+
+
+def test_the_delay_of_a_slow_camera_is_no_waiting():
+    latency = msgspec.structs.replace(VEHICLE.latency, camera_s=0.4)
+    node = tracker(msgspec.structs.replace(VEHICLE, latency=latency))
+    assert list(node.handle(message(VIEW, 1.0), 1.45))
 
 
 class FailsOnce:
