@@ -27,6 +27,7 @@ from companion.core.messages import (
 from companion.core.node import Node
 from companion.core.precision import near, rounded, significant
 from companion.core.site import Bundle, Site
+from companion.core.text import plain
 from companion.core.trajectory_messages import Vec3
 from companion.core.vehicle import Vehicle
 from companion.tracking.detection import Detection, Detector, load_detector
@@ -40,6 +41,8 @@ COPY_S = 2.0  # a bundle that was seen twice in one image is not used for this l
 APART_OF_SIDE = 0.5  # two finds of one marker that are nearer, over its side, are one marker found twice
 FROZEN_IMAGES = 3  # repetitions in a row: two images of a real sensor differ by its noise, also in the dark
 AHEAD_MAX_S = 0.1  # of an image's stamp before its arrival: errors of latency and clock
+LONGEST_ERROR = 200  # characters
+ERRORS = ("unusable", "frozen", "failed", "photos_dropped")  # counters that the health of the process reports
 FORMER_PICTURES = 32  # as many buffers as a driver may have (VIDEO_MAX_FRAME of V4L2)
 MAX_BOX = 10.0  # of the image: a larger projection of a bundle gives no useful box
 
@@ -121,8 +124,7 @@ class TrackerNode(Node):
             return ()
         self._photo_requests.append(message.id)
         if len(self._photo_requests) > MAX_PHOTO_REQUESTS:
-            self._photo_requests.pop(0)
-            self.counters["photos_dropped"] += 1
+            self._note("photos_dropped", f"photo {self._photo_requests.pop(0)}: too many requests wait for an image")
         return ()
 
     def handle_image(self, message: Image, now_s: float) -> Iterable[Message]:
@@ -139,15 +141,18 @@ class TrackerNode(Node):
         size = (message.width, message.height)
         frozen = self._is_frozen(message.data)
         if frozen or not message.valid or size != self._size or len(message.data) != size[0] * size[1]:
-            self.counters["frozen" if frozen else "unusable"] += 1
+            if frozen:
+                self._note("frozen", "camera repeats its picture")
+            else:
+                self._note("unusable", f"unusable image of {size[0]} x {size[1]} px and {len(message.data)} bytes")
             return [Markers(stamp_s=stamp_s, valid=False, observations=[], detect_time_s=0.0, search=SearchArea.FULL)]
         gray = np.frombuffer(message.data, dtype=np.uint8).reshape(message.height, message.width)
         started_s = self._stopwatch.read_s()
         valid = True
         try:
             observations, search, copied = self._track(gray, stamp_s)
-        except Exception:  # the content of an image must not end the flight; the count reports it
-            self.counters["failed"] += 1
+        except Exception as error:  # the content of an image must not end the flight; the count reports it
+            self._note("failed", plain(f"detector: {type(error).__name__} {error}".strip(), LONGEST_ERROR))
             self._regions.seen(stamp_s, {})
             observations, search, copied, valid = [], SearchArea.FULL, (), False
         elapsed_s = self._stopwatch.read_s() - started_s
@@ -160,6 +165,16 @@ class TrackerNode(Node):
             copied=copied,
         )
         return [markers, *self._photos(gray, stamp_s)]
+
+    @property
+    def errors(self) -> int:
+        """Messages that were refused, images without a result and photo requests that were dropped."""
+        return self.intake.errors + sum(self.counters[name] for name in ERRORS)
+
+    def _note(self, counter: str, text: str) -> None:
+        """Count an error; `last_error` names the newest, of messages that are refused too."""
+        self.counters[counter] += 1
+        self.intake.last_error = text
 
     def _is_frozen(self, data: bytes) -> bool:
         """More than `FROZEN_IMAGES` pictures in a row had come before: they say nothing about the present.
@@ -243,7 +258,7 @@ class TrackerNode(Node):
             return []
         ok, png = cv2.imencode(".png", gray, [cv2.IMWRITE_PNG_COMPRESSION, PNG_COMPRESSION])
         if not ok:
-            self.counters["failed"] += 1
+            self._note("failed", "photo: cannot be encoded")
             return []
         ids, self._photo_requests = self._photo_requests, []
         return [Photo(stamp_s=stamp_s, id=i, png=png.tobytes()) for i in ids]

@@ -11,6 +11,7 @@ from companion.core.clock import SimulatedStopwatch
 from companion.core.frames import rotation_matrix
 from companion.core.messages import TOPICS, Image, Markers, Photo, PhotoRequest
 from companion.core.site import Bundle, Marker, Site, load_site
+from companion.runtime.process import HealthMonitor
 from companion.tracking.detectors import detector_for
 from companion.tracking.tracker import FROZEN_IMAGES, TrackerNode
 
@@ -267,6 +268,7 @@ def test_an_error_while_tracking_is_counted_and_not_raised():
     out = markers(node, VIEW, 1.0)
     assert not out.valid
     assert node.counters["failed"] == 1
+    assert (node.errors, node.last_error) == (1, "detector: ZeroDivisionError")
     assert len(markers(node, VIEW, 1.03).observations) == 1
 
 
@@ -290,6 +292,21 @@ def test_a_photo_waits_for_a_usable_image_and_requests_are_bounded():
     photos = send(node, VIEW, 1.03)[1:]
     assert [p.id for p in photos] == list(range(4, 20))
     assert node.counters["photos_dropped"] == 4
+    assert (node.errors, node.last_error) == (5, "unusable image of 640 x 480 px and 0 bytes")
+
+
+def test_what_the_tracker_counts_reaches_the_health_of_its_process():
+    node = tracker()
+    for k in range(1 + FROZEN_IMAGES):
+        markers(node, VIEW, 1.0 + k / 30)
+    assert (node.errors, node.last_error) == (1, "camera repeats its picture")
+    for i in range(17):
+        node.handle(PhotoRequest(stamp_s=1.5, id=i), 1.5)
+    assert (node.errors, node.last_error) == (2, "photo 0: too many requests wait for an image")
+    node.handle(message(VIEW, float("nan")), 2.0)
+    assert (node.errors, node.last_error) == (3, "image has no time")
+    health = HealthMonitor("tracker", node.rate_hz).message(1e9, None, node)
+    assert (health.errors, health.last_error) == (3, "image has no time")
 
 
 def test_two_runs_on_the_same_images_are_equal():
