@@ -54,6 +54,7 @@ class RecorderNode(Node):
         self._retention = retention
         if retention is not None:
             retention.begin(writer.path)
+        self._errors_before, self._last_error_before = 0, ""  # of the logs before this one
         self._flying = True  # until the flight controller says that it is disarmed
         self._was_armed = False  # since this log began
         self._disarmed_s: float | None = None
@@ -117,15 +118,17 @@ class RecorderNode(Node):
         return self._was_armed or self._writer.size_mb > LARGEST_MB
 
     def _begin_next(self, next_writer: Callable[[], LogWriter], now_s: float) -> None:
-        self._was_armed = False
         try:
             following = next_writer()
         except ConfigError as error:
             self._writer.note_error(str(error))
             self._disarmed_s = now_s  # the next attempt is made after `AFTER_FLIGHT_S`
             return
+        self._was_armed = False
         finished, self._writer = self._writer, following
         finished.close()
+        self._errors_before += finished.errors + finished.dropped
+        self._last_error_before = finished.last_error or self._last_error_before
         if self._retention is not None:
             self._retention.begin(following.path)
 
@@ -136,12 +139,12 @@ class RecorderNode(Node):
 
     @property
     def errors(self) -> int:
-        """Failed writes and dropped messages so far, for the process's health message."""
-        return self._writer.errors + self._writer.dropped
+        """Failed writes and dropped messages of all logs so far, for the process's health message."""
+        return self._errors_before + self._writer.errors + self._writer.dropped
 
     @property
     def last_error(self) -> str:
-        return self._writer.last_error
+        return self._writer.last_error or self._last_error_before
 
     def _save_photos(self, now_s: float, timeout_s: float) -> None:
         waiting = []

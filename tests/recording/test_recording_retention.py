@@ -317,6 +317,26 @@ def test_a_log_that_cannot_be_followed_goes_on(tmp_path):
     assert len(read_log(tmp_path / "1.mcap")["fcu_status"]) == 4 * 65
 
 
+def test_the_next_log_begins_before_the_next_flight_once_there_is_space_again(tmp_path):
+    bench = Bench(tmp_path)
+    bench.run(5, armed=True)
+    bench.full = True
+    bench.run(AFTER_FLIGHT_S + 5, armed=False)
+    bench.full, refused = False, bench.node.errors
+    bench.run(AFTER_FLIGHT_S, armed=False)
+    assert bench.logs == 2
+    assert (bench.node.errors, bench.node.last_error) == (
+        refused,
+        "no space",
+    )  # a count that falls hides the next error
+    bench.run(30, armed=False)
+    assert bench.logs == 2 and refused == 1
+    bench.run(5, armed=True)
+    bench.node.close()
+    assert not any(row.armed for row in read_log(tmp_path / "1.mcap")["fcu_status"][-4:])
+    assert len(read_log(tmp_path / "2.mcap")["fcu_status"]) >= 4 * 35
+
+
 def test_waiting_for_days_does_not_make_one_endless_log(tmp_path, monkeypatch):
     bench = Bench(tmp_path)
     bench.run(20, armed=False)
