@@ -24,7 +24,7 @@ from companion.core.config import ConfigError
 from companion.core.messages import Image
 from companion.core.vehicle import Camera, Vehicle
 from companion.tracking.camera_controls import fix
-from companion.tracking.rpicam import is_rpicam, open_rpicam
+from companion.tracking.rpicam import Report, is_rpicam, open_rpicam
 from companion.tracking.stereo_devices import is_stereo_device, open_stereo_device
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".pgm", ".bmp", ".tif", ".tiff")
@@ -70,12 +70,12 @@ def open_source(spec: str | None, vehicle: Vehicle, exposure: float | None = Non
             raise ConfigError(f"camera {spec}: camera.controls: not for this device: it sets its own exposure")
         return open_stereo_device(spec, vehicle)
     if is_rpicam(spec):
-        return DeviceSource(lambda first: open_rpicam(camera, spec, first), spec, latency_s)
+        return DeviceSource(lambda report: open_rpicam(camera, spec, report), spec, latency_s)
     if spec.isdigit() or spec.startswith("/dev/"):
         path = f"/dev/video{spec}" if spec.isdigit() else spec
         if not Path(path).exists():
             raise ConfigError(f"camera {path}: no such device")
-        return DeviceSource(lambda first: _open_device(path, camera, exposure, first), path, latency_s)
+        return DeviceSource(lambda report: _open_device(path, camera, exposure, report), path, latency_s)
     size = camera.width_px, camera.height_px
     if Path(spec).is_dir():
         return FolderSource(Path(spec), *size, camera.rate_hz, latency_s)
@@ -168,17 +168,17 @@ class Capture(Protocol):
 class DeviceSource:
     """A camera device, read by a thread that keeps the newest image only and opens a silent device again.
 
-    opener: opens the device and raises `ConfigError` when that fails; its argument is True the first time: only then a
-    device with wrong settings is refused, in flight it is better than none. The first error goes to the user; later ones are
-    counted, and the device is tried again.
+    opener: opens the device and raises `ConfigError` when that fails; its argument is None the first time: only then a
+    device with wrong settings is refused. In flight it is better than none, and what is wrong goes to the argument. The
+    first error goes to the user; later ones are counted, and the device is tried again.
     """
 
-    def __init__(self, opener: Callable[[bool], Capture], name: str, latency_s: float) -> None:
+    def __init__(self, opener: Callable[[Report | None], Capture], name: str, latency_s: float) -> None:
         self._opener, self._name, self._latency_s = opener, name, latency_s
         self.finished, self.errors, self.last_error, self.reopened = False, 0, "", 0
         self._newest: tuple[MatLike, float] | None = None
         self._fresh = threading.Condition()
-        capture = opener(True)
+        capture = opener(None)
         self._wait_s, self._wait_until_s = SILENCE_S, monotonic_s() + SILENCE_S
         self._start(capture)
 
@@ -225,9 +225,12 @@ class DeviceSource:
     def _open(self, stop: threading.Event) -> Capture:
         """Open the device again; `read` starts no second opening meanwhile: on one device each would end the other."""
         self._wait(OPENING_MAX_S, stop)
-        capture = self._opener(False)
+        problems: list[str] = []
+        capture = self._opener(problems.append)
         if not stop.is_set():
             self.reopened += 1
+            for problem in problems:
+                self._report(problem)
         self._wait(SILENCE_S, stop)
         return capture
 
@@ -285,10 +288,10 @@ class _PlaybackClock:
         return now_s
 
 
-def _open_device(path: str, camera: Camera, exposure: float | None, first: bool) -> cv2.VideoCapture:
+def _open_device(path: str, camera: Camera, exposure: float | None, report: Report | None) -> cv2.VideoCapture:
     """Open and set a V4L2 device; the first of FORMATS that reaches size and rate is taken, within OPEN_S and one wait.
 
-    first: raise `ConfigError` when it did not take the controls of the vehicle file.
+    report: called with the controls of the vehicle file that it did not take; None: that raises `ConfigError`.
     """
     got, width_px, height_px, rate_hz = "nothing", camera.width_px, camera.height_px, camera.rate_hz
     os.environ.setdefault(WAIT_VARIABLE, WAIT_S)
@@ -323,9 +326,11 @@ def _open_device(path: str, camera: Camera, exposure: float | None, first: bool)
             got = f"{frame.shape[1]} x {frame.shape[0]} px at {real_hz:g} Hz"
             if frame.shape[1::-1] == (width_px, height_px):
                 # Set while it streams: some drivers begin a stream with their own settings.
-                if camera.controls is not None and (problem := fix(capture, camera.controls)) and first:
-                    capture.release()
-                    raise ConfigError(f"camera {path}: {problem}")
+                if camera.controls is not None and (problem := fix(capture, camera.controls)):
+                    if report is None:
+                        capture.release()
+                        raise ConfigError(f"camera {path}: {problem}")
+                    report(problem)
                 return capture
         capture.release()
     raise ConfigError(

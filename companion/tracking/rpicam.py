@@ -10,6 +10,7 @@ import re
 import select
 import subprocess
 from collections import deque
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,7 @@ TOLERANCE = 0.1  # share of exposure and gain
 PIPE_BYTES = 65536
 TEXT_BYTES = 20000  # of metadata that are kept: some frames
 EXPOSURE = re.compile(rb'"?ExposureTime"?\s*[:=]\s*([0-9.]+)')  # µs
+Report = Callable[[str], None]  # takes one line for the user
 GAIN = re.compile(rb'"?AnalogueGain"?\s*[:=]\s*([0-9.]+)')
 
 
@@ -179,10 +181,15 @@ def check(camera: Camera, device: str) -> None:
         )
 
 
-def open_rpicam(camera: Camera, device: str, first: bool) -> RpicamCapture:
-    """A running camera; first: raise `ConfigError` when it did not take the controls of the vehicle file."""
+def open_rpicam(camera: Camera, device: str, report: Report | None) -> RpicamCapture:
+    """A running camera.
+
+    report: called with the controls of the vehicle file that it did not take; None: that raises `ConfigError`.
+    """
     capture = RpicamCapture(camera, device)
-    if first and camera.controls is not None and (problem := capture.refused(camera.controls)):
-        capture.release()
-        raise ConfigError(f"camera {device}: {problem}")
+    if camera.controls is not None and (problem := capture.refused(camera.controls)):
+        if report is None:
+            capture.release()
+            raise ConfigError(f"camera {device}: {problem}")
+        report(problem)
     return capture

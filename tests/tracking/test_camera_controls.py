@@ -79,15 +79,17 @@ def test_a_device_with_wrong_controls_is_refused_at_the_start_and_used_when_it_i
     made = []
     monkeypatch.setattr(cameras.cv2, "VideoCapture", lambda *_: made.append(FakeV4l2(fixed)) or made[-1])
     camera = vehicle(width_px=160, height_px=120, rate_hz=100.0, controls=ALL).camera
-    assert cameras._open_device("/dev/video0", camera, None, False) is made[-1]
+    reported = []
+    assert cameras._open_device("/dev/video0", camera, None, reported.append) is made[-1]
+    assert reported == (["did not take camera.controls: exposure_s = 0.003 (it has 0.0156)"] if fixed else [])
     if fixed:
         with pytest.raises(
             ConfigError, match=r"^camera /dev/video0: did not take camera.controls: exposure_s = 0.003 \(it"
         ):
-            cameras._open_device("/dev/video0", camera, None, True)
+            cameras._open_device("/dev/video0", camera, None, None)
         assert made[-1].released
     else:
-        assert cameras._open_device("/dev/video0", camera, None, True) is made[-1]
+        assert cameras._open_device("/dev/video0", camera, None, None) is made[-1]
 
 
 class SlowV4l2(FakeV4l2):
@@ -131,7 +133,7 @@ def slow(monkeypatch):
         monkeypatch.setattr(cameras.cv2, "VideoCapture", lambda *_: SlowV4l2(clock, only, first_s, silent))
         clock.now_s, error = 0.0, ""
         try:
-            cameras._open_device("/dev/video0", vehicle(width_px=160, height_px=120, rate_hz=100.0).camera, None, True)
+            cameras._open_device("/dev/video0", vehicle(width_px=160, height_px=120, rate_hz=100.0).camera, None, None)
         except ConfigError as refused:
             error = str(refused)
         return error, clock.now_s

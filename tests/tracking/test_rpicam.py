@@ -79,6 +79,15 @@ def test_a_camera_that_did_not_take_its_exposure_is_refused(started, monkeypatch
         open_source("rpicam:1", pi(controls=FIXED))
 
 
+def test_a_camera_that_did_not_take_its_exposure_is_used_in_flight_and_reported(started, monkeypatch):
+    monkeypatch.setenv("FAKE_FAULT", "exposure")
+    reported = []
+    capture = rpicam.open_rpicam(pi(controls=FIXED).camera, "rpicam", reported.append)
+    assert capture.read()[0]
+    capture.release()
+    assert reported == ["did not take camera.controls: exposure_s = 0.003 (it has 0.033)"]
+
+
 def test_what_the_program_says_is_the_users_line(started, monkeypatch):
     monkeypatch.setenv("FAKE_FAULT", "absent")
     with pytest.raises(

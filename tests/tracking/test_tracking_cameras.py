@@ -173,13 +173,13 @@ class OneHolder:
     def __init__(self, opening_s):
         self.opening_s, self.plugged, self.held, self.refused, self.lock = opening_s, True, False, 0, threading.Lock()
 
-    def open(self, first):
+    def open(self, report):
         with self.lock:
             if self.held:
                 self.refused += 1
                 raise ConfigError("camera fake: in use")
             self.held = True
-        time.sleep(0.0 if first else self.opening_s)
+        time.sleep(0.0 if report is None else self.opening_s)
         return self
 
     def read(self):
@@ -230,6 +230,25 @@ def test_an_opening_that_hangs_is_given_up_and_what_it_opens_late_is_released(mo
     source.close()
     assert (len(tries), source.reopened, late.released, late.left) == (3, 1, True, 10**6)
     assert source.last_error == "camera fake: no image for 0.3 s"
+
+
+def test_a_device_that_comes_back_with_other_settings_is_used_and_reported(monkeypatch):
+    monkeypatch.setattr(cameras, "REOPEN_PAUSE_S", 0.01)
+
+    def opener(report):
+        if report is None:
+            return FakeCapture(3)
+        report("did not take camera.controls: gain = 4 (it has 16)")
+        return FakeCapture(10**6)
+
+    source = DeviceSource(opener, "fake", 0.0)
+    until_s = monotonic_s() + 3.0
+    while not (source.reopened and source.read()) and monotonic_s() < until_s:
+        source.read()
+    assert source.read() is not None
+    source.close()
+    assert (source.reopened, source.errors) == (1, 2)
+    assert source.last_error == "camera fake: did not take camera.controls: gain = 4 (it has 16)"
 
 
 def test_a_first_opening_that_takes_long_is_no_silence(monkeypatch):
