@@ -352,7 +352,7 @@ class FlightStack:
         self.attitude_sp_s = self.now_s
         if self._guided_mode != mode:
             if self._guided_mode not in CLIMB_RATE_MODES:
-                control.reset()
+                control.resume()
             if mode != FcuMode.OFFBOARD:
                 guidance.enter(mode, o.p, o.v, self.yaw)
             self._guided_mode = mode

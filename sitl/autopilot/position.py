@@ -60,12 +60,18 @@ class PositionControl:
         self._lp_hz = get["MPC_VELD_LP"]
 
     def reset(self) -> None:
-        """Forget integrals and slopes: on the ground, and in every mode without position control.
-
-        PX4 resets its integrals there (MulticopterPositionControl::Run), so that it has to find the tilt against the wind again when
-        it takes over from attitude setpoints in offboard.
-        """
+        """Forget integrals and slopes: the aircraft stands on the ground."""
         self.integral = [0.0, 0.0, 0.0]
+        self._slope = [0.0, 0.0, 0.0]
+        self._v_last = None
+        self._yaw = NAN
+
+    def resume(self) -> None:
+        """Continue after a mode without position control.
+
+        The integrals stay: PX4 clears them only on the ground (MulticopterPositionControl::Run), so the wind that
+        was estimated during the climb is still known when it takes over from offboard.
+        """
         self._slope = [0.0, 0.0, 0.0]
         self._v_last = None
         self._yaw = NAN
