@@ -69,8 +69,8 @@ class PositionControl:
     def resume(self) -> None:
         """Continue after a mode without position control.
 
-        The integrals stay: PX4 clears them only on the ground (MulticopterPositionControl::Run), so the wind that
-        was estimated during the climb is still known when it takes over from offboard.
+        The integrals stay. PX4 1.17 resets them in every cycle without position control (MulticopterPositionControl::Run), so that a
+        hand-over in wind moves farther there; see docs/limits.md.
         """
         self._slope = [0.0, 0.0, 0.0]
         self._v_last = None
