@@ -137,9 +137,8 @@ class SizeTest:
             return
         self._consistency += CONSISTENCY_SHARE * (nis / 3 - self._consistency)
         if moving:
-            information = (
-                float(gain[0] @ S @ gain[0]) / self._P[0, 0]
-            )  # share of the variance of s that this average takes
+            # The share of the variance of s that this average takes.
+            information = float(gain[0] @ S @ gain[0]) / self._P[0, 0]
             by_noise = self._P[0, 0] * float(np.diag(np.linalg.inv(S)) @ average.sway_W)
             self._attenuation += by_noise - information * self._attenuation
         self._x = self._x + gain @ residual

@@ -36,7 +36,7 @@ from companion.mission.inspection_progress import Sight
 from companion.mission.inspection_route import Nearest
 from companion.mission.modes import MANUAL_MODES
 from companion.mission.plan import Plan, leaves_limits
-from companion.mission.range_finder import RANGE_AGE_S
+from companion.mission.range_finder import measured_m
 from companion.mission.raw_guard import GNSS_AGE_S, POSITION_AGE_S, RESETS_S, RawGuard
 from companion.mission.rc_switch import SwitchReader
 from companion.mission.snapshot import SEEN_S, SafetySnapshot
@@ -468,9 +468,7 @@ class MissionInputs:
 
     def range_ahead_m(self, now_s: float) -> float | None:
         """What the forward range finder measures; None without one, or while it measures nothing."""
-        if self.status is None or self.status_age_s(now_s) > RANGE_AGE_S or math.isnan(self.status.range_m):
-            return None
-        return self.status.range_m
+        return measured_m(self.status, self.status_age_s(now_s))
 
     # --- mode ---
 

@@ -24,7 +24,7 @@ from companion.core.vehicle import Vehicle
 from companion.mission import phases as ph
 from companion.mission import raw_guard
 from companion.mission.plan import Plan, outside_m
-from companion.mission.range_finder import RANGE_AGE_S, shortfall
+from companion.mission.range_finder import RANGE_AGE_S, measured_m, shortfall
 from companion.mission.raw_guard import RawMotion
 from companion.mission.reference_geometry import to_bundle
 from companion.mission.requests import CRITICAL, WARNING
@@ -307,9 +307,7 @@ def _face_distance(s: SafetySnapshot) -> float | None:
 
 def _range(s: SafetySnapshot) -> float | None:
     """Forward range [m]; None without a range finder, or while it measures nothing."""
-    if s.status is None or s.status_age_s > RANGE_AGE_S or math.isnan(s.status.range_m):
-        return None
-    return s.status.range_m
+    return measured_m(s.status, s.status_age_s)
 
 
 def _nearest(s: SafetySnapshot) -> float | None:

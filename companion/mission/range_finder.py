@@ -10,7 +10,7 @@ import math
 from typing import NamedTuple
 
 from companion.core.frames import rotation_matrix
-from companion.core.messages import State
+from companion.core.messages import FcuStatus, State
 from companion.core.trajectory_messages import Vec3
 
 RANGE_AGE_S = 0.5  # of the status with a range: five of its periods
@@ -21,6 +21,13 @@ INCIDENCE_COS = math.cos(math.radians(30.0))  # beyond, 1.5° are more than 2 % 
 SURROUNDINGS_M = 3.0  # from the bundle's origin: there the structure is taken for a plane
 # Over the take-off point: a ray that hits lower may hit the ground before; not where the aircraft itself is lower, as under a deck.
 GROUND_M = 1.0
+
+
+def measured_m(status: FcuStatus | None, age_s: float) -> float | None:
+    """The forward range [m] of a status of that age; None without a range finder, or while it measures nothing."""
+    if status is None or age_s > RANGE_AGE_S or math.isnan(status.range_m):
+        return None
+    return status.range_m
 
 
 class FaceAhead(NamedTuple):
