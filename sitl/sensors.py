@@ -182,6 +182,15 @@ class TrueMotion(Protocol):
     def battery_remaining(self) -> float: ...
 
 
+def reported_accuracy(gnss: GnssConfig, after_s: float) -> tuple[float, float, float]:
+    """What a receiver reports of itself this long after its start, as the fields of `GnssFix`.
+
+    It knows its white noise and its random walk since the start. Of multipath, the jumps and the slow error of the velocity, it knows nothing.
+    """
+    axis_m = math.sqrt(gnss.white_variance_m2 + gnss.walk_variance_m2 * gnss.rate_hz * after_s)
+    return math.sqrt(2.0) * axis_m, axis_m, math.sqrt(3.0) * gnss.velocity_std_m_s
+
+
 class Sensors:
     """Turns the true motion into sensor frames; the same seed and motion give the same frames.
 
@@ -328,11 +337,7 @@ class Sensors:
         if self._velocity_drift is not None:
             dx, dy, dz = self._velocity_drift.advance(1.0 / c.rate_hz)
             vx, vy, vz = vx + dx, vy + dy, vz + dz
-        # honest: white noise, the random walk since the start and the slow error, with the variances of this scenario
-        axis_m = math.sqrt(c.white_variance_m2 + c.walk_variance_m2 * self._gnss_count)
-        axis_m_s = math.hypot(c.velocity_std_m_s, c.velocity_drift_m_s)
-        accuracy = (math.sqrt(2.0) * axis_m, axis_m, math.sqrt(3.0) * axis_m_s)
-        fix = GnssFix(now_s, (px, py, pz), (vx, vy, vz), True, *accuracy)
+        fix = GnssFix(now_s, (px, py, pz), (vx, vy, vz), True, *reported_accuracy(c, self._gnss_count / c.rate_hz))
         if self._gnss_lost:
             return (self._last_fix or fix)._replace(stamp_s=now_s, ok=False)
         self._last_fix = fix

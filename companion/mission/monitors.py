@@ -84,7 +84,7 @@ HIDDEN_AT_JUMP_S = (
 )
 SIZE_ERROR = 0.08  # more than twice the error of a good print, beyond the uncertainty of its measurement
 # Of that uncertainty: for a print that is too small, and for one that is too large, which keeps the aircraft away.
-SIZE_SIGMAS, SIZE_SIGMAS_LARGE = 4.0, 5.0
+SIZE_SIGMAS, SIZE_SIGMAS_LARGE = 3.0, 5.0
 SIZE_STD_MAX = 0.1
 SIZE_AFTER_S = 5.0  # a velocity that has just become bad makes a print look wrong for some seconds
 RANGE_GAIN = 1.4  # 1.23 at most in 17 healthy logs, 16 of them with unkind sensors; `bundle_size` finds smaller errors

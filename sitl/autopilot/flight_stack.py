@@ -30,6 +30,7 @@ from sitl.autopilot.wire import MavSeverity
 from sitl.imu_faults import ImuFault
 from sitl.sensors import GnssFix, RangeReading, SensorFrame
 
+IN_AIR_M = 1.0  # over the place of the start: from there on the hover thrust is learnt, until the next landing
 POSITION_DIVIDER = 2  # position control at half the rate of the attitude loop
 COMMANDER_DIVIDER = 5
 ARMING_GESTURE = -0.9  # throttle stick below which Stabilized locks no heading
@@ -114,6 +115,7 @@ class FlightStack:
         self.range: RangeReading | None = None  # None: no range finder
         self.range_s = -math.inf
         self.position_sp: PositionSetpoint | None = None
+        self._in_air, self._ground_z = False, 0.0
 
         self.offboard: OffboardSetpoint = AttitudeSetpoint((1.0, 0.0, 0.0, 0.0), NAN, 0.0)
         self.hold_point: HoldPoint | None = None
@@ -237,6 +239,8 @@ class FlightStack:
             self._fly_sticks(loop)
         elif self._steps % POSITION_DIVIDER == 0:
             self._fly_position(loop)
+        if self._steps % POSITION_DIVIDER == 0:
+            self._learn_hover(loop.thrust)
         loop.landed = 1.0 if self.land_detector.maybe_landed else 0.0
         self.attitude.step()
         self._steps += 1
@@ -307,6 +311,20 @@ class FlightStack:
             return isinstance(sp, PositionSetpoint) and (sp.p[2] > self.observer.p[2] + 0.2 or sp.v[2] > 0.0)
         return self._guided_mode == self.commander.mode and self.guidance.leaves_ground(sticks)
 
+    def _learn_hover(self, thrust: float) -> None:
+        """Follow the hover thrust in the air, in every mode (PX4's MulticopterHoverThrustEstimator)."""
+        detector, control, observer = self.land_detector, self.position_control, self.observer
+        if detector.landed or not self.commander.armed:
+            self._in_air, self._ground_z = False, observer.p[2]
+        elif observer.p[2] > self._ground_z + IN_AIR_M:
+            self._in_air = True
+        # Weight that the ground carries is no lift: a landing aircraft that no longer sinks learns nothing.
+        stuck = self.position_sp is not None and control.velocity_sp[2] < -0.3 and observer.v[2] > -0.1
+        if self._in_air and not detector.contact and not stuck:
+            lift_share = 1.0 - 2.0 * (self.q[1] ** 2 + self.q[2] ** 2)
+            acceleration = min(observer.acceleration[2], GRAVITY_M_S2)
+            control.learn_hover(POSITION_DIVIDER * self._dt, thrust, acceleration, lift_share)
+
     # --- setpoints of the active mode ---------------------------------------------------------------------------------
 
     def _fly_offboard(self, loop: AttitudeLoop, setpoint: AttitudeSetpoint | RateSetpoint) -> None:
@@ -352,7 +370,7 @@ class FlightStack:
         self.attitude_sp_s = self.now_s
         if self._guided_mode != mode:
             if self._guided_mode not in CLIMB_RATE_MODES:
-                control.resume()
+                control.reset()
             if mode != FcuMode.OFFBOARD:
                 guidance.enter(mode, o.p, o.v, self.yaw)
             self._guided_mode = mode
@@ -387,7 +405,3 @@ class FlightStack:
             thrust = self.parameters["MPC_THR_MIN"]
             q_sp = attitude_of(0.0, 0.0, 1.0, self.yaw)
         loop.q_sp[:], loop.thrust, loop.yaw_rate_sp = q_sp, thrust, yaw_rate
-        stuck = control.velocity_sp[2] < -0.3 and o.v[2] > -0.1
-        if flying and not contact and not stuck:
-            lift_share = 1.0 - 2.0 * (self.q[1] ** 2 + self.q[2] ** 2)
-            control.learn_hover(dt, thrust, min(o.acceleration[2], GRAVITY_M_S2), lift_share)

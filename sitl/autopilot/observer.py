@@ -2,7 +2,7 @@
 
 The accelerometer, turned by the attitude solution, drives position, velocity and a slow acceleration bias of each
 world axis. GNSS fixes correct them at the time of their validity, with the steady-state gains of the Kalman filter
-that has EKF2's noise parameters. Height between and without fixes comes from the barometer, whose bias is estimated
+that has EKF2's noise: its parameters, or the accuracy that the receiver reports where that is larger. Height between and without fixes comes from the barometer, whose bias is estimated
 while GNSS is available. A fix outside its gate is rejected, and as in EKF2 the state is reset to the first fix that is
 rejected when no velocity was fused for `RESET_AFTER_S`: where fixes go on to come, 2 s after the position became invalid
 (EKF2_NOAID_TOUT is 5 s). With ``gates_apart`` horizontal position, height and velocity of a fix are rejected each by itself, as
@@ -17,8 +17,10 @@ they stand still, in flight they are the integral of the accelerometer and drift
 
 import math
 from collections import deque
+from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg import solve_discrete_are
 
 from companion.core.frames import GRAVITY_M_S2
 from sitl.autopilot.conversion import Quat, Vec3
@@ -33,7 +35,12 @@ OTHER_SOURCE = 3.0  # factor in the period of fixes that makes another source (m
 RESET_AFTER_S = 7.0  # since a velocity was fused: the next rejected fix resets the state (EKF2: 7 s)
 POSITION_RESET_AFTER_S = 14.0  # the same since a position was fused (EKF2: twice as long)
 HEIGHT_RESET_AFTER_S = 5.0  # since a height was fused, with gates_apart (EKF2: GNSS height starts again with a reset)
-VERTICAL_NOISE = 1.5  # GNSS height over horizontal position noise, as EKF2 assumes
+VERTICAL_NOISE = 1.5  # of GNSS height and climb over EKF2's parameters, which are horizontal
+NO_AID_NOISE_M = 10.0  # EKF2_NOAID_NOISE: where GNSS is all there is, its position noise is taken for no larger
+EKF_PERIOD_S = (
+    0.01  # of EKF2's predictions (EKF2_PREDICT_US); it adds the noise of the inertial sensors at each of them
+)
+ACCURACY_CHANGE = 1.1  # factor in the reported accuracy from which on the gains are computed again
 BARO_PERIOD_S = 0.02
 BARO_BIAS_TIME_S = 20.0  # time constant with which the barometer's bias follows the GNSS height
 BARO_GAIN = 0.02  # per reading, once the bias is known, with an ordinary receiver
@@ -43,26 +50,62 @@ GPS_POSITION = 1  # bit of EKF2_GPS_CTRL
 HISTORY = 128  # frames kept to correct late fixes: 0.5 s at 250 Hz
 
 
-class Gains:
-    """Steady-state correction gains of one axis for position and velocity measurements, with EKF2's noise parameters."""
+class AxisNoise(NamedTuple):
+    """What EKF2 assumes of one axis: standard deviations of a fix and, at each of its predictions, of the inertial sensors."""
 
-    def __init__(
-        self, position_noise_m: float, velocity_noise_m_s: float, accel_noise: float, bias_noise: float, dt: float
-    ) -> None:
+    position_m: float
+    velocity_m_s: float
+    accel_m_s2: float
+    tilt_rad_s: float  # of the gyroscopes: a tilt error is an error of the acceleration
+    bias_m_s3: float
+
+
+def axis_noises(
+    parameters: Parameters, h_acc_m: float = 0.0, v_acc_m: float = 0.0, speed_acc_m_s: float = 0.0
+) -> tuple[AxisNoise, AxisNoise]:
+    """Horizontal and vertical noise as EKF2 takes it: the larger of parameter and reported accuracy (PX4 1.17,
+    EKF/aid_sources/gnss/gps_control.cpp and gnss_height_control.cpp)."""
+    get = parameters
+    position_m, velocity_m_s = get["EKF2_GPS_P_NOISE"], max(speed_acc_m_s, get["EKF2_GPS_V_NOISE"])
+    inertial = (get["EKF2_ACC_NOISE"], get["EKF2_GYR_NOISE"], get["EKF2_ACC_B_NOISE"])
+    level_m, height_m = max(h_acc_m, position_m), max(v_acc_m, VERTICAL_NOISE * position_m)
+    return (
+        AxisNoise(min(level_m, NO_AID_NOISE_M), velocity_m_s, *inertial),
+        AxisNoise(min(height_m, NO_AID_NOISE_M), VERTICAL_NOISE * velocity_m_s, *inertial)._replace(tilt_rad_s=0.0),
+    )
+
+
+class Gains:
+    """Steady-state correction gains of one axis for position and velocity measurements.
+
+    The states are position, velocity and acceleration bias. Between two fixes EKF2 predicts every `EKF_PERIOD_S` and adds
+    (σ_a T)² to the velocity's variance, (σ_ω T)² to that of the tilt, which is an acceleration of g times as much, and
+    (σ_b T)² to the bias's (EKF/covariance.cpp). Both errors of the acceleration are one state here, as fixes cannot
+    tell them apart in a hover.
+    """
+
+    def __init__(self, noise: AxisNoise, dt: float) -> None:
         F = np.array([[1.0, dt, dt * dt / 2], [0.0, 1.0, dt], [0.0, 0.0, 1.0]])
-        G = np.array([dt * dt / 2, dt, 0.0])
-        Q = np.outer(G, G) * accel_noise**2 + np.diag([0.0, 0.0, (bias_noise * dt) ** 2])
-        H, R = np.eye(2, 3), np.diag([position_noise_m**2, velocity_noise_m_s**2])
-        P = np.eye(3)
-        for _ in range(600):
-            P = F @ P @ F.T + Q
-            S = H @ P @ H.T + R
-            K = P @ H.T @ np.linalg.inv(S)
-            P = (np.eye(3) - K @ H) @ P
+        white = noise.accel_m_s2**2 * EKF_PERIOD_S  # spectral densities
+        walk = ((GRAVITY_M_S2 * noise.tilt_rad_s) ** 2 + noise.bias_m_s3**2) * EKF_PERIOD_S
+        Q = white * np.array([[dt**3 / 3, dt**2 / 2, 0.0], [dt**2 / 2, dt, 0.0], [0.0, 0.0, 0.0]])
+        Q += walk * np.array(
+            [
+                [dt**5 / 20, dt**4 / 8, dt**3 / 6],
+                [dt**4 / 8, dt**3 / 3, dt**2 / 2],
+                [dt**3 / 6, dt**2 / 2, dt],
+            ]
+        )
+        H, R = np.eye(2, 3), np.diag([noise.position_m**2, noise.velocity_m_s**2])
+        before = solve_discrete_are(F.T, H.T, Q, R)
+        S = before[:2, :2] + R
+        K = before[:, :2] @ np.linalg.inv(S)
+        after = (np.eye(3) - K @ H) @ before
+        self.K = K
         self.pp, self.pv = K[0].tolist()
         self.vp, self.vv = K[1].tolist()
         self.bp, self.bv = K[2].tolist()
-        self.position_std, self.velocity_std = math.sqrt(P[0, 0]), math.sqrt(P[1, 1])
+        self.position_std, self.velocity_std = math.sqrt(after[0, 0]), math.sqrt(after[1, 1])
         self.innovation_p, self.innovation_v = math.sqrt(S[0, 0]), math.sqrt(S[1, 1])
 
 
@@ -74,13 +117,15 @@ class Observer:
         self._dt = dt_s
         self._parameters = parameters
         self._period_s = GNSS_PERIOD_S
+        self._accuracy = (0.0, 0.0, 0.0)  # as the gains have it: of position, height and velocity
         self.update_parameters()
         self._fix_s: float | None = None  # stamp of the newest fix
         self._gate_p, self._gate_v = get["EKF2_GPS_P_GATE"], get["EKF2_GPS_V_GATE"]
         self._timeout_s = get["EKF2_NOAID_TOUT"] * 1e-6
         self.p = [0.0, 0.0, 0.0]
         self.v = [0.0, 0.0, 0.0]
-        self.bias = [0.0, 0.0, 0.0]  # of the acceleration, world axes [m/s²]
+        self.bias = [0.0, 0.0, 0.0]  # of the acceleration, world axes [m/s²]: by tilt and by the accelerometer
+        self.sensor_bias = [0.0, 0.0, 0.0]  # the accelerometer's share
         self.acceleration = [0.0, 0.0, 0.0]
         self._past: deque[tuple[float, ...]] = deque(maxlen=HISTORY)
         self._shift_p, self._shift_v = [0.0] * 3, [0.0] * 3  # sum of the corrections, to be added to the history
@@ -103,18 +148,28 @@ class Observer:
         """Read EKF2's noise parameters again."""
         get = self._parameters
         self.uses_gnss = get.integer("EKF2_GPS_CTRL") & GPS_POSITION != 0
-        p, v = get["EKF2_GPS_P_NOISE"], get["EKF2_GPS_V_NOISE"]
-        rest = (get["EKF2_ACC_NOISE"], get["EKF2_ACC_B_NOISE"], self._period_s)
-        horizontal, vertical = Gains(p, v, *rest), Gains(VERTICAL_NOISE * p, v, *rest)
+        self._noises = axis_noises(get, *self._accuracy)
+        horizontal, vertical = (Gains(noise, self._period_s) for noise in self._noises)
         self.gains = (horizontal, horizontal, vertical)
-        self._baro_share = min(p / ORDINARY_NOISE_M, 1.0)
+        # What EKF2 takes for a bias of the accelerometer, and not for tilt, is at most what it would be with a tilt that is known.
+        level = Gains(self._noises[0]._replace(tilt_rad_s=0.0), self._period_s)
+        self._sensor_gains = (level, level, vertical)
+        self._baro_share = min(get["EKF2_GPS_P_NOISE"] / ORDINARY_NOISE_M, 1.0)
 
-    def _note_rate(self, stamp_s: float) -> None:
-        """Compute the gains of another source when the period of the fixes changes by more than `OTHER_SOURCE`."""
-        last, self._fix_s = self._fix_s, stamp_s
-        period_s = GNSS_PERIOD_S if last is None else stamp_s - last
-        if FIX_MIN_S <= period_s <= FIX_MAX_S and not 1 / OTHER_SOURCE < period_s / self._period_s < OTHER_SOURCE:
+    def _note_source(self, fix: GnssFix) -> None:
+        """Compute the gains again for fixes that come `OTHER_SOURCE` times as often, or whose accuracy has changed."""
+        last, self._fix_s = self._fix_s, fix.stamp_s
+        period_s = GNSS_PERIOD_S if last is None else fix.stamp_s - last
+        changed = FIX_MIN_S <= period_s <= FIX_MAX_S and not _within(period_s, self._period_s, OTHER_SOURCE)
+        if changed:
             self._period_s = period_s
+        accuracy = (fix.h_acc_m, fix.v_acc_m, fix.speed_acc_m_s)
+        now, then = (
+            [value for noise in noises for value in noise[:2]]
+            for noises in (axis_noises(self._parameters, *accuracy), self._noises)
+        )
+        if changed or not all(_within(a, b, ACCURACY_CHANGE) for a, b in zip(now, then, strict=True)):
+            self._accuracy = accuracy
             self.update_parameters()
 
     def position_std_m(self, now_s: float) -> float:
@@ -152,7 +207,7 @@ class Observer:
         EKF2 estimates it by the receiver's position and velocity: it changes by a little with each fix, and to zero in a reset.
         """
         w, x, y, z = q_WB
-        bx, by, bz = self.bias
+        bx, by, bz = self.sensor_bias
         cx, cy, cz = by * z - bz * y, bz * x - bx * z, bx * y - by * x  # b × u
         return (
             -(bx + 2.0 * (w * cx + cy * z - cz * y)),
@@ -174,7 +229,7 @@ class Observer:
         """Correct the state with a fix that was valid at its stamp."""
         if not fix.ok or not self.uses_gnss or self.refuses_gnss:
             return
-        self._note_rate(fix.stamp_s)
+        self._note_source(fix)
         if now_s - self._arrived_s > GAP_S:
             self._good_since_s = now_s
         self._arrived_s = now_s
@@ -207,6 +262,8 @@ class Observer:
             k = gains[i]
             self._shift(i, k.pp * dp[i] + k.pv * dv[i], k.vp * dp[i] + k.vv * dv[i])
             self.bias[i] += k.bp * dp[i] + k.bv * dv[i]
+            k = self._sensor_gains[i]
+            self.sensor_bias[i] += k.bp * dp[i] + k.bv * dv[i]
         if fuse_p:
             self._position_fused_s = now_s
         if fuse_v:
@@ -244,6 +301,7 @@ class Observer:
             w = BARO_ALONE_1_S
             self._shift(2, 3 * w * BARO_PERIOD_S * error, 3 * w**2 * BARO_PERIOD_S * error)
             self.bias[2] += w**3 * BARO_PERIOD_S * error
+            self.sensor_bias[2] = self.bias[2]
             return
         gain = BARO_GAIN * self._baro_share if self.gnss_ok else BARO_GAIN
         self._shift(2, gain * error, 0.1 * gain * error)
@@ -275,9 +333,14 @@ class Observer:
         apart = self.gates_apart and self.initialised
         x, y, z = fix.p_W
         self.p, self.v, self.bias = [x, y, self.p[2] if apart else z], list(fix.v_W), [0.0, 0.0, 0.0]
+        self.sensor_bias = [0.0, 0.0, 0.0]
         self._shift_p, self._shift_v = [0.0] * 3, [0.0] * 3
         self._past.clear()
         self._position_fused_s = self._velocity_fused_s = now_s
         if not apart:
             self._baro_bias, self._height_fused_s = None, now_s
         self.resets += self.initialised
+
+
+def _within(value: float, other: float, factor: float) -> bool:
+    return 1.0 / factor < value / other < factor

@@ -16,10 +16,13 @@ from typing import NamedTuple
 import numpy as np
 
 from companion.core.arrays import Array
-from sitl.autopilot.observer import GNSS_PERIOD_S, OTHER_SOURCE, Gains
+from sitl.autopilot.observer import GNSS_PERIOD_S, OTHER_SOURCE, Gains, axis_noises
 from sitl.autopilot.parameters import Parameters
-from sitl.sensors import FRAME_S, SensorConfig
+from sitl.sensors import FRAME_S, SensorConfig, reported_accuracy
 
+FLIGHT_S = (
+    60.0  # after the start of the receiver: its walk, and with it the accuracy that it reports, is that of a hold
+)
 DOUBLINGS = 24  # of the sum of A^k Q A^kᵀ
 
 
@@ -47,9 +50,8 @@ def velocity_error(
     ordinary = 1 / OTHER_SOURCE < period_s / GNSS_PERIOD_S < OTHER_SOURCE
     gains_period_s = GNSS_PERIOD_S if ordinary else period_s  # as `Observer` chooses it
     get = parameters
-    noise = (get["EKF2_GPS_P_NOISE"], get["EKF2_GPS_V_NOISE"], get["EKF2_ACC_NOISE"], get["EKF2_ACC_B_NOISE"])
-    gains = Gains(*noise, gains_period_s)
-    K = np.array([[gains.pp, gains.pv], [gains.vp, gains.vv], [gains.bp, gains.bv]])
+    gains = Gains(axis_noises(get, *reported_accuracy(source, FLIGHT_S))[0], gains_period_s)
+    K = gains.K
     correct = np.eye(3) - K @ np.eye(2, 3)
     F = np.array([[1.0, period_s, period_s**2 / 2], [0.0, 1.0, period_s], [0.0, 0.0, 1.0]])
     accelerated = np.array([period_s**2 / 2, period_s, 0.0])

@@ -60,18 +60,12 @@ class PositionControl:
         self._lp_hz = get["MPC_VELD_LP"]
 
     def reset(self) -> None:
-        """Forget integrals and slopes: the aircraft stands on the ground."""
-        self.integral = [0.0, 0.0, 0.0]
-        self._slope = [0.0, 0.0, 0.0]
-        self._v_last = None
-        self._yaw = NAN
+        """Forget integrals and slopes: on the ground, and in every mode without position control.
 
-    def resume(self) -> None:
-        """Continue after a mode without position control.
-
-        The integrals stay. PX4 1.17 resets them in every cycle without position control (MulticopterPositionControl::Run), so that a
-        hand-over in wind moves farther there; see docs/limits.md.
+        PX4 resets its integrals there (MulticopterPositionControl::Run), so that it has to find the tilt against the wind again when
+        it takes over from attitude setpoints in offboard.
         """
+        self.integral = [0.0, 0.0, 0.0]
         self._slope = [0.0, 0.0, 0.0]
         self._v_last = None
         self._yaw = NAN

@@ -210,3 +210,20 @@ def test_the_height_of_a_landing_is_followed_and_moves_with_a_reset(parameters):
     assert guidance.update(0.008, (0.0, 0.0, 7.0), 0.0, (0.0, 0.0, 0.0, 0.0)).p[2] == pytest.approx(
         before + 5.0, abs=0.02
     )
+
+
+def test_position_control_after_attitude_setpoints_finds_the_tilt_against_the_wind_again(flying):
+    """PX4 resets its integrals while it follows attitudes."""
+    control = flying.autopilot.stack.position_control
+    flying.wind_W = (0.0, 5.0, 0.0)
+    flying.run(8.0)
+    leaning = math.hypot(*control.integral[:2])
+    assert leaning > 0.4
+    flying.stream = lambda now_s: flying.attitude_target(thrust=control.hover, yaw=flying.autopilot.stack.yaw)
+    flying.run(1.2)
+    assert flying.set_mode(6) == 0
+    flying.run(0.5)
+    flying.stream = None
+    assert flying.set_mode(*LOITER) == 0
+    flying.run(0.1)
+    assert math.hypot(*control.integral[:2]) < 0.2 * leaning

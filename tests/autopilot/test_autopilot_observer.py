@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from sitl.autopilot.observer import GNSS_CHECK_S, Observer
+from sitl.autopilot.observer import GNSS_CHECK_S, AxisNoise, Gains, Observer, axis_noises
 from sitl.autopilot.parameters import load_parameters
 from sitl.sensors import GnssFix
 
@@ -110,10 +110,10 @@ def test_with_gates_apart_a_jump_leaves_the_velocity_and_the_position_is_reset_l
 def test_with_gates_apart_a_height_that_jumps_leaves_the_place_and_is_taken_after_five_seconds():
     observer = new()
     observer.gates_apart = True
-    seen = jump(observer, 12.0, (1.0, 0.0, 6.0), axis=2)
+    seen = jump(observer, 12.0, (1.0, 0.0, 9.0), axis=2)
     moved = next(i for i, (z, _) in enumerate(seen) if z > 1.0)
-    assert moved == pytest.approx(50, abs=2) and seen[moved][0] == pytest.approx(6.0, abs=0.1)
-    assert all(z == pytest.approx(6.0, abs=0.3) for z, _ in seen[moved:])  # the barometer does not draw it back
+    assert moved == pytest.approx(50, abs=2) and seen[moved][0] == pytest.approx(9.0, abs=0.1)
+    assert all(z == pytest.approx(9.0, abs=0.3) for z, _ in seen[moved:])  # the barometer does not draw it back
     assert all(valid for _, valid in seen) and observer.resets == 1
     assert observer.p[0] == pytest.approx(1.0, abs=0.2)  # fused all the time
 
@@ -125,6 +125,38 @@ def test_with_gates_apart_the_height_stays_when_the_place_is_reset():
     assert observer.resets == 1 and observer.p[0] == pytest.approx(5.0, abs=0.2)
     before, after = (seen[i][0] for i in (135, 145))  # the reset comes between the two
     assert after == pytest.approx(before, abs=0.1)
+
+
+def test_a_receiver_that_reports_a_larger_error_than_the_parameter_has_a_wider_gate_and_is_followed_slowly():
+    """As EKF2: with a reported 0.9 m a jump of 3 m is inside of five standard deviations, with 0.5 m it is not."""
+    moved = []
+    for h_acc_m in (0.1, 0.9):
+        observer = new()
+        drive(observer, 10.0, amplitude=0.0)
+        for i in range(30):
+            observer.predict(10.0 + 0.1 * i, (0.0, 0.0, 9.80665), LEVEL)
+            fix = GnssFix(10.0 + 0.1 * i, (3.0, 0.0, 0.0), (0.0, 0.0, 0.0), True, h_acc_m)
+            observer.correct_gnss(fix.stamp_s, fix)
+        moved.append(observer.p[0])
+    refused, followed = moved
+    assert abs(refused) < 0.1 and 0.8 < followed < 2.5
+
+
+def test_the_gains_follow_the_parameters_and_the_accuracy_whichever_is_larger():
+    level, up = axis_noises(load_parameters("f550"))
+    assert level[:2] == pytest.approx((0.5, 0.3)) and up[:2] == pytest.approx((0.75, 0.45)) and up.tilt_rad_s == 0.0
+    level, up = axis_noises(load_parameters("f550"), 2.0, 30.0, 0.1)
+    assert level[:2] == pytest.approx((2.0, 0.3)) and up[:2] == pytest.approx((10.0, 0.45))
+
+
+def test_the_velocity_heals_at_the_rate_of_ekf2s_noise():
+    """The Riccati equation of a continuous filter of velocity and tilt: v' = a + n, n of density (σ_a² T), a of (g σ_ω)² T.
+
+    Its gain of the velocity is √(q/r + 2 √(w/r)); positions are as good as unmeasured here.
+    """
+    noise = AxisNoise(1e3, 0.3, 0.35, 0.015, 0.0)
+    q, w, r = 0.35**2 * 0.01, (9.80665 * 0.015) ** 2 * 0.01, 0.3**2 * 0.02
+    assert Gains(noise, 0.02).vv / 0.02 == pytest.approx(math.sqrt(q / r + 2 * math.sqrt(w / r)), rel=0.05)
 
 
 def test_with_joint_gates_the_same_jump_is_followed_two_seconds_after_the_position_was_lost():

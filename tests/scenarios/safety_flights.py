@@ -53,6 +53,7 @@ SETTLED_S = 3.0  # from the beginning of the phase to the fault
 LONGEST_S = 60.0  # flown after the fault
 OBSERVED_S = 8.0  # flown after this stack has handed the aircraft over
 SAMPLE_US = 20_000
+RESIZED = 0.72  # of its size, the print of "resized"; one of 0.78 is not found on the way to the hold
 SETPOINT_AGE_MAX_S = 0.7  # COM_OF_LOSS_T of the scenario is 0.5 s, and PX4 checks 50 times a second
 SWITCH_CHANNEL, SWITCH_ON_US = 8, 1900
 RANGE_FINDER = RangeFinderConfig(rate_hz=20.0, noise_m=0.02, min_m=0.2, max_m=12.0)  # a small laser sensor
@@ -316,7 +317,7 @@ HIDDEN = fault("markers_hidden")
 SLOW_CLIMB = (("MPC_TKO_SPEED", 0.6),)
 SLUGGISH = (("MC_ROLL_P", 1.0), ("MC_PITCH_P", 1.0))
 FLIGHTS: dict[str, SafetyFlight] = {
-    "rc_takeover": SafetyFlight((fault("rc_mode_switch", lasts_s=1.0),), 0.5, "PILOT", 1.5),
+    "rc_takeover": SafetyFlight((fault("rc_mode_switch", lasts_s=1.0),), 0.5, "PILOT", 2.5),
     "switch_off": SafetyFlight((fault("rc_channel", SWITCH_CHANNEL, 1100),), 1.0, "WAIT_READY", 1.5, "switch"),
     # 5 s of another companion on a port of its own, at 20 Hz with 10 degrees of tilt: seen in the echoes of PX4 alone
     "conflict": SafetyFlight((fault("foreign_setpoints", 20, 0.1745, 0.344, 0, lasts_s=5.0),), 0.6, "PILOT", 1.5),
@@ -360,13 +361,12 @@ FLIGHTS: dict[str, SafetyFlight] = {
         1.2,
         "pair",
         longest_s=80.0,
-        cause="bundle_displaced",
     ),
     "range_finder": SafetyFlight((), 30.0, "DONE", 4.0, "copy"),
     # PX4 follows such a jump by a reset of its position 7 s later, when the return has begun
     "gnss_jumped": SafetyFlight((HIDDEN, fault("gnss_jump", 0.0, 8.0, 0.0)), 3.0, "DONE", 2.5, "search"),
     # PX4's velocity follows the jump in part, and the estimate follows PX4's velocity
-    "hidden_at_jump": SafetyFlight((HIDDEN, fault("gnss_jump", -2.9, -2.9, 0.0)), 2.6, "DONE"),
+    "hidden_at_jump": SafetyFlight((HIDDEN, fault("gnss_jump", -3.4, -3.4, 0.0)), 2.6, "DONE"),
     "uncertainty_relative": SafetyFlight((fault("estimator_uncertain", 0.0, 0.8),), 1.0, "DONE"),
     "uncertainty_position": SafetyFlight((fault("estimator_uncertain", 4.0, 0.0),), 2.0, "DONE", 6.0, "search"),
     "marker_lost": SafetyFlight((HIDDEN,), 3.5, "DONE"),
@@ -385,9 +385,9 @@ FLIGHTS: dict[str, SafetyFlight] = {
         attack=_satellites_lost_later,
         cause="bundle_twice",
     ),
-    "control_error": SafetyFlight((fault("gust", 0.0, 6.4, 0.0, lasts_s=1.0),), 2.0, "HOLD", 4.0),
+    "control_error": SafetyFlight((fault("gust", 0.0, 6.0, 0.0, lasts_s=1.2),), 2.0, "HOLD", 4.0),
     # for longer it turns over, and where it comes to is chance
-    "tilt": SafetyFlight((fault("motors_weak", 0, 0, 0, 1, 1, 1, lasts_s=0.24),), 1.0, "PX4_HOLD", 3.0),
+    "tilt": SafetyFlight((fault("motors_weak", 0, 0, 0, 1, 1, 1, lasts_s=0.26),), 1.0, "PX4_HOLD", 3.0),
     # a gust that the controller tilts against, and an attitude loop with a fifth of its gain
     "tilt_error": SafetyFlight((fault("gust", 0.0, 3.0, 0.0, lasts_s=1.5),), 1.5, "DONE", 1.5, parameters=SLUGGISH),
     "throttle": SafetyFlight((fault("motors_weak", *[0.55] * 6),), 2.0, "DONE", 3.0),
@@ -397,7 +397,7 @@ FLIGHTS: dict[str, SafetyFlight] = {
         (fault("battery_low", 13.3, 0.12),), 8.0, "DONE", 6.0, attack=_something_on_the_way_home, cause="battery_low"
     ),
     "fence": SafetyFlight((fault("gust", 0.0, 5.4, 0.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "near"),
-    "height": SafetyFlight((fault("gust", 0.0, 0.0, 7.5, lasts_s=1.0),), 2.5, "HOLD", 2.0, "near"),
+    "height": SafetyFlight((fault("gust", 0.0, 0.0, 7.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "near"),
     "low": SafetyFlight((fault("gust", 0.0, 0.0, -9.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "low"),
     "distance": SafetyFlight((fault("gust", 4.2, 0.0, 0.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "far"),
     "speed": SafetyFlight((HIDDEN,), 1.0, "DONE", 10.0, "search", attack=_too_fast, cause="raw_speed"),
@@ -441,7 +441,7 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "fallback_too_long": SafetyFlight((fault("solver_fails"),), 5.5, "DONE"),
     "solver_failing": SafetyFlight((fault("solver_fails", lasts_s=4.0),), 2.0, "HOLD"),
     "deadline": SafetyFlight((fault("controller_slow", 0.03, lasts_s=4.0),), 2.0, "HOLD"),
-    "process_dead": SafetyFlight((fault("process_dead", name="tracker"),), 3.6, "DONE", cause="marker_lost"),
+    "process_dead": SafetyFlight((fault("process_dead", name="tracker"),), 3.6, "DONE"),
     "process_errors": SafetyFlight((), 1.0, "HOLD", attack=_a_process_errs),
     # a plan that returns without its camera; the camera counts as silent after 3.5 s, the row waits for 5 s
     "payload_camera": SafetyFlight((fault("payload_silent"),), 9.5, "DONE", begins="payload"),
@@ -475,7 +475,11 @@ def loaded_for(begins: str) -> LoadedScenario:
         limits = msgspec.structs.replace(plan.limits, **(narrow if begins == "corridor" else {"distance_m": 2.0}))
         plan = msgspec.structs.replace(plan, limits=limits)
     elif begins == "resized":
-        small = Fault(at_s=0.0, kind=FaultKind.BUNDLE_RESIZED, value=[0.8])
+        small = Fault(at_s=0.0, kind=FaultKind.BUNDLE_RESIZED, value=[RESIZED])
+        limits = msgspec.structs.replace(
+            plan.limits, fence_max_m=(15.0, 10.0, 12.0), distance_m=20.0
+        )  # it looks farther away
+        plan = msgspec.structs.replace(plan, limits=limits)
         scenario = msgspec.structs.replace(scenario, fault=[small])
     elif begins == "pair":
         return _with_second_bundle(msgspec.structs.replace(loaded, scenario=scenario))

@@ -70,14 +70,14 @@ def without_jumps(world) -> UnkindWorld:
 
 @pytest.mark.parametrize("seed", [3, 6])
 def test_the_velocity_has_the_drawn_error_for_seconds_at_a_time(seed):
-    """Horizontally; the vertical one has the contradiction of barometer and GNSS in addition."""
+    """Horizontally; vertically EKF2 trusts GNSS less, and no tilt error moves it, but barometer and GNSS contradict each other."""
     world = drawn(seed)
     v, p, walk = hover(world, seed, 300.0)
     east, north, up = (statistic(axis, EVERY * FRAME_S) for axis in v.T)
     horizontal = math.sqrt((east.std_m_s**2 + north.std_m_s**2) / 2)
     assert horizontal == pytest.approx(world.fcu_velocity_std_m_s, rel=0.25)
     assert 1.0 < east.time_s < 12.0 and 1.0 < north.time_s < 12.0
-    assert up.std_m_s > 0.5 * world.fcu_velocity_std_m_s
+    assert up.std_m_s > 0.35 * world.fcu_velocity_std_m_s
     # the integral of a velocity that is wrong for seconds, bounded by GNSS
     assert horizontal < (p - walk)[:, :2].std() < 12.0 * horizontal
 
