@@ -103,6 +103,9 @@ class SensorConfig(Section, frozen=True):
     range_finder: RangeFinderConfig | None = None  # None: the aircraft has none
 
 
+# Of each axis, with which a receiver reports 0.85 m horizontally in the open however long it has been on; PX4's own simulators send 0.9 m.
+WALK_KNOWN_M = 0.6
+
 PAPER = SensorConfig(  # the virtual GNSS of paper 1 on an ordinary PX4 autopilot
     imu=ImuConfig(
         gyro_noise_rad_s=0.005,  # ICM-42688-P behind PX4's filters, propellers turning
@@ -185,9 +188,10 @@ class TrueMotion(Protocol):
 def reported_accuracy(gnss: GnssConfig, after_s: float) -> tuple[float, float, float]:
     """What a receiver reports of itself this long after its start, as the fields of `GnssFix`.
 
-    It knows its white noise and its random walk since the start. Of multipath, the jumps and the slow error of the velocity, it knows nothing.
+    It knows its white noise and, up to `WALK_KNOWN_M`, its random walk since the start. Of multipath, the jumps and the slow error of the velocity, it knows nothing.
     """
-    axis_m = math.sqrt(gnss.white_variance_m2 + gnss.walk_variance_m2 * gnss.rate_hz * after_s)
+    walk_m2 = min(gnss.walk_variance_m2 * gnss.rate_hz * after_s, WALK_KNOWN_M**2)
+    axis_m = math.sqrt(gnss.white_variance_m2 + walk_m2)
     return math.sqrt(2.0) * axis_m, axis_m, math.sqrt(3.0) * gnss.velocity_std_m_s
 
 

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from companion.core.arrays import Array
 from companion.core.enums import FcuMode
-from companion.core.frames import GRAVITY_M_S2
 from sitl.airframe import Airframe
 from sitl.autopilot.attitude import ATTITUDE, OFF, RATES, AttitudeControl, AttitudeLoop
 from sitl.autopilot.commander import Commander
@@ -18,6 +17,7 @@ from sitl.autopilot.conversion import ORIGIN, Quat, Vec3, Vector, frd
 from sitl.autopilot.fence import Fence
 from sitl.autopilot.guidance import CLIMB_RATE_MODES, GROUND_STATES, Guidance, TakeoffState
 from sitl.autopilot.home import Home
+from sitl.autopilot.hover_thrust import HoverThrust
 from sitl.autopilot.land_detector import LandDetector
 from sitl.autopilot.manual_selector import ManualSelector
 from sitl.autopilot.modes import FlightMode
@@ -115,7 +115,8 @@ class FlightStack:
         self.range: RangeReading | None = None  # None: no range finder
         self.range_s = -math.inf
         self.position_sp: PositionSetpoint | None = None
-        self._in_air, self._ground_z = False, 0.0
+        self._hover_thrust = HoverThrust(parameters)
+        self._in_air, self._ground_z = False, 0.0  # in the air, the place of the start
 
         self.offboard: OffboardSetpoint = AttitudeSetpoint((1.0, 0.0, 0.0, 0.0), NAN, 0.0)
         self.hold_point: HoldPoint | None = None
@@ -264,11 +265,12 @@ class FlightStack:
             commander.armed,
             loop.thrust,
             self.position_control.hover,
+            self._hover_thrust.valid,
             observer.v,
             observer.p[2],
             self.gyro,
             climb_rate,
-            self.position_control.velocity_sp[2] if climb_rate else NAN,
+            self.position_sp.v[2] if climb_rate and self.position_sp is not None else NAN,
             observer.height_valid,
             observer.position_valid,
         )
@@ -311,24 +313,44 @@ class FlightStack:
             return isinstance(sp, PositionSetpoint) and (sp.p[2] > self.observer.p[2] + 0.2 or sp.v[2] > 0.0)
         return self._guided_mode == self.commander.mode and self.guidance.leaves_ground(sticks)
 
+    def _climb_rate(self, sp: PositionSetpoint) -> float:
+        """Of the estimate [m/s]; where a climb rate is commanded and no height, PX4 blends in the derivative of the height."""
+        rate, climb_sp = self.observer.v[2], sp.v[2]
+        if (
+            math.isfinite(sp.p[2])
+            or not math.isfinite(climb_sp)
+            or not math.isfinite(self.land_detector.height_rate_m_s)
+        ):
+            return rate
+        share = min(abs(climb_sp) / self.parameters["MPC_LAND_SPEED"], 1.0)
+        return share * self.land_detector.height_rate_m_s + (1.0 - share) * rate
+
     def _learn_hover(self, thrust: float) -> None:
-        """Follow the hover thrust in the air, in every mode (PX4's MulticopterHoverThrustEstimator)."""
-        detector, control, observer = self.land_detector, self.position_control, self.observer
-        if detector.landed or not self.commander.armed:
+        """Follow the hover thrust in the air, in every mode, and use it while it is valid (MPC_USE_HTE)."""
+        control, observer, estimate = self.position_control, self.observer, self._hover_thrust
+        if not self.commander.armed:
+            estimate.reset()
+        if self.land_detector.landed or not self.commander.armed:
             self._in_air, self._ground_z = False, observer.p[2]
         elif observer.p[2] > self._ground_z + IN_AIR_M:
             self._in_air = True
-        # Weight that the ground carries is no lift: a landing aircraft that no longer sinks learns nothing.
-        stuck = self.position_sp is not None and control.velocity_sp[2] < -0.3 and observer.v[2] > -0.1
-        if self._in_air and not detector.contact and not stuck:
-            lift_share = 1.0 - 2.0 * (self.q[1] ** 2 + self.q[2] ** 2)
-            acceleration = min(observer.acceleration[2], GRAVITY_M_S2)
-            control.learn_hover(POSITION_DIVIDER * self._dt, thrust, acceleration, lift_share)
+        if self._in_air:
+            v_x, v_y, v_z = observer.v
+            lift = thrust * (1.0 - 2.0 * (self.q[1] ** 2 + self.q[2] ** 2))
+            dt = POSITION_DIVIDER * self._dt
+            estimate.update(dt, lift, observer.acceleration[2], math.hypot(v_x, v_y), v_z)
+        else:
+            estimate.pause()
+        if self.guidance.takeoff_state is not TakeoffState.FLIGHT:
+            control.set_hover(self.parameters["MPC_THR_HOVER"])
+        elif estimate.valid and self.parameters["MPC_USE_HTE"] == 1:
+            control.set_hover(estimate.value)
 
     # --- setpoints of the active mode ---------------------------------------------------------------------------------
 
     def _fly_offboard(self, loop: AttitudeLoop, setpoint: AttitudeSetpoint | RateSetpoint) -> None:
         self._guided_mode, self.position_sp = FcuMode.OFFBOARD, None
+        self.position_control.reset()
         loop.thrust = setpoint.thrust
         if isinstance(setpoint, RateSetpoint):
             loop.level = RATES
@@ -344,6 +366,7 @@ class FlightStack:
         right, forward, up, turn = self.commander.manual.sticks
         mode = self.commander.mode
         self.attitude_sp_s = self.now_s
+        self.position_control.reset()
         if self._guided_mode != mode:
             self._guided_mode, self.position_sp = mode, None
             self._stick_yaw.reset()
@@ -369,8 +392,7 @@ class FlightStack:
         dt, mode = POSITION_DIVIDER * self._dt, commander.mode
         self.attitude_sp_s = self.now_s
         if self._guided_mode != mode:
-            if self._guided_mode not in CLIMB_RATE_MODES:
-                control.reset()
+            control.change_mode()
             if mode != FcuMode.OFFBOARD:
                 guidance.enter(mode, o.p, o.v, self.yaw)
             self._guided_mode = mode
@@ -396,7 +418,8 @@ class FlightStack:
         control.climb_limit = guidance.vertical_limit
         flying = state is TakeoffState.FLIGHT
         tilt = math.radians(self.parameters["MPC_TILTMAX_AIR" if flying else "MPC_TILTMAX_LND"])
-        q_sp, thrust, yaw_rate = control.update(dt, o.p, o.v, self.yaw, sp, tilt, flying)
+        v = (o.v[0], o.v[1], self._climb_rate(sp))
+        q_sp, thrust, yaw_rate = control.update(dt, o.p, v, self.yaw, sp, tilt, flying)
         contact = flying and self.land_detector.contact
         if contact:
             # As PX4: on ground contact with a downward command, nothing is corrected any more. A vertical estimate that

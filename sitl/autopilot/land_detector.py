@@ -43,6 +43,12 @@ class LandDetector:
         self._least = Held(False)
         self._height: tuple[float, float] | None = None  # of the last update: time, z [m]
         self._rate_m_s = math.inf
+        self._descends = self._hover_is_known = False
+
+    @property
+    def height_rate_m_s(self) -> float:
+        """Derivative of the estimated height; not finite before the second update."""
+        return self._rate_m_s
 
     @property
     def contact(self) -> bool:
@@ -62,6 +68,7 @@ class LandDetector:
         armed: bool,
         thrust: float,
         hover: float,
+        hover_is_valid: bool,
         v: Vector,
         z: float,
         gyro_B: Vector,
@@ -70,7 +77,9 @@ class LandDetector:
         vertical_valid: bool,
         horizontal_valid: bool,
     ) -> None:
-        """thrust: collective command 0..1; v: velocity (ENU); z: estimated height [m]; v_sp_z: commanded, up, NaN when none."""
+        """thrust: collective command 0..1; hover_is_valid: the estimate of the hover thrust is; v: velocity (ENU); z: estimated height [m];
+        v_sp_z: commanded by the mode's setpoint, up, NaN when none.
+        """
         get = self._get
         hold_s = get["LNDMC_TRIG_TIME"] / 3.0
         z_max = get["LNDMC_Z_VEL_MAX"]
@@ -79,9 +88,12 @@ class LandDetector:
         vertical = not vertical_valid or min(abs(v[2]), abs(self._rate_m_s)) > z_max * factor
         horizontal = horizontal_valid and math.hypot(v[0], v[1]) > get["LNDMC_XY_VEL_MAX"]
         least = get["MPC_THR_MIN"]
-        contact = thrust <= least + (hover - least) * (0.6 if climb_rate_control else 0.3)
+        if not self._descends or hover_is_valid:  # one that becomes invalid in a descent goes on to be used
+            self._hover_is_known = hover_is_valid
+        contact = thrust <= least + (hover - least) * (0.6 if self._hover_is_known else 0.3)
+        self._descends = climb_rate_control and math.isfinite(v_sp_z) and -v_sp_z >= 1.1 * z_max
         if climb_rate_control and not self.maybe_landed and not self.landed:
-            contact = contact and math.isfinite(v_sp_z) and -v_sp_z >= 1.1 * z_max
+            contact = contact and self._descends
         self._contact.update(not armed or (contact and not horizontal and not vertical), now_s, hold_s)
 
         limit = least + 0.1 * (hover - least) if climb_rate_control else get["MPC_MANTHR_MIN"] + 0.01

@@ -2,13 +2,12 @@
 
 The accelerometer, turned by the attitude solution, drives position, velocity and a slow acceleration bias of each
 world axis. GNSS fixes correct them at the time of their validity, with the steady-state gains of the Kalman filter
-that has EKF2's noise: its parameters, or the accuracy that the receiver reports where that is larger. Height between and without fixes comes from the barometer, whose bias is estimated
-while GNSS is available. A fix outside its gate is rejected, and as in EKF2 the state is reset to the first fix that is
-rejected when no velocity was fused for `RESET_AFTER_S`: where fixes go on to come, 2 s after the position became invalid
-(EKF2_NOAID_TOUT is 5 s). With ``gates_apart`` horizontal position, height and velocity of a fix are rejected each by itself, as
-EKF2 does: a jump of the position then leaves the velocity, which keeps the estimate valid, and the reset waits for
-`POSITION_RESET_AFTER_S`. The height alone is reset to the receiver's after `HEIGHT_RESET_AFTER_S`, and the barometer's bias with it
-(EKF2_HGT_REF 1).
+that has EKF2's noise: its parameters, or the accuracy that the receiver reports where that is larger. Height without fixes
+comes from the barometer, whose bias is estimated while GNSS is available. A fix outside its gate is rejected, and as in EKF2
+position and velocity are each reset to the first one that is rejected when none of its kind was fused for `RESET_AFTER_S`:
+with joint gates both, 2 s after the position became invalid (EKF2_NOAID_TOUT is 5 s). With ``gates_apart`` horizontal position, height and velocity of a fix are rejected each by itself, as
+EKF2 does: a jump of the position then leaves the velocity, which keeps the estimate valid, until the position alone is reset.
+The height alone is reset to the receiver's after `HEIGHT_RESET_AFTER_S`, and the barometer's bias with it (EKF2_HGT_REF 1).
 
 With EKF2_GPS_CTRL 0 nothing of the receiver is used: the height is the barometer's, over the place of the start, and the
 horizontal position is not valid. Its numbers are sent all the same (LOCAL_POSITION_NED of PX4 1.17 has no flag): at rest
@@ -32,20 +31,21 @@ GAP_S = 1.0  # without a fix: these checks begin again
 GNSS_PERIOD_S = 0.1  # for which the gains are computed; they are small enough for 5 to 20 Hz
 FIX_MIN_S, FIX_MAX_S = 0.004, 0.5  # periods that a source may have; longer ones are gaps
 OTHER_SOURCE = 3.0  # factor in the period of fixes that makes another source (motion capture) with its own gains
-RESET_AFTER_S = 7.0  # since a velocity was fused: the next rejected fix resets the state (EKF2: 7 s)
-POSITION_RESET_AFTER_S = 14.0  # the same since a position was fused (EKF2: twice as long)
+RESET_AFTER_S = 7.0  # since a position, or a velocity, was fused: the next rejected one resets it (EKF2: 7 s)
 HEIGHT_RESET_AFTER_S = 5.0  # since a height was fused, with gates_apart (EKF2: GNSS height starts again with a reset)
 VERTICAL_NOISE = 1.5  # of GNSS height and climb over EKF2's parameters, which are horizontal
+LEAST_NOISE = 0.01  # m and m/s, of a fix
 NO_AID_NOISE_M = 10.0  # EKF2_NOAID_NOISE: where GNSS is all there is, its position noise is taken for no larger
 EKF_PERIOD_S = (
     0.01  # of EKF2's predictions (EKF2_PREDICT_US); it adds the noise of the inertial sensors at each of them
 )
 ACCURACY_CHANGE = 1.1  # factor in the reported accuracy from which on the gains are computed again
 BARO_PERIOD_S = 0.02
-BARO_BIAS_TIME_S = 20.0  # time constant with which the barometer's bias follows the GNSS height
-BARO_GAIN = 0.02  # per reading, once the bias is known, with an ordinary receiver
+# With GNSS the height is GNSS's: EKF2_BARO_NOISE is 3.5 m, and EKF2 lets the barometer's bias walk by 0.13 m/s/√Hz. Gains of a reading.
+BARO_BIAS_TIME_S = 6.0  # with which the barometer's bias follows the GNSS height
+BARO_GAIN, BARO_VELOCITY_GAIN_1_S = 0.0008, 0.00008
+BARO_GAIN_ALONE, BARO_VELOCITY_GAIN_ALONE_1_S = 0.006, 0.0009  # after GNSS was lost
 BARO_ALONE_1_S = 0.5  # triple pole of height, velocity and bias of the acceleration where the barometer is all there is
-ORDINARY_NOISE_M = 0.5  # EKF2_GPS_P_NOISE of that receiver; with a better source the barometer has a smaller weight
 GPS_POSITION = 1  # bit of EKF2_GPS_CTRL
 HISTORY = 128  # frames kept to correct late fixes: 0.5 s at 250 Hz
 
@@ -66,9 +66,10 @@ def axis_noises(
     """Horizontal and vertical noise as EKF2 takes it: the larger of parameter and reported accuracy (PX4 1.17,
     EKF/aid_sources/gnss/gps_control.cpp and gnss_height_control.cpp)."""
     get = parameters
-    position_m, velocity_m_s = get["EKF2_GPS_P_NOISE"], max(speed_acc_m_s, get["EKF2_GPS_V_NOISE"])
+    position_m = get["EKF2_GPS_P_NOISE"]
+    level_m, height_m = _larger(position_m, h_acc_m), _larger(VERTICAL_NOISE * position_m, v_acc_m)
+    velocity_m_s = _larger(get["EKF2_GPS_V_NOISE"], speed_acc_m_s)
     inertial = (get["EKF2_ACC_NOISE"], get["EKF2_GYR_NOISE"], get["EKF2_ACC_B_NOISE"])
-    level_m, height_m = max(h_acc_m, position_m), max(v_acc_m, VERTICAL_NOISE * position_m)
     return (
         AxisNoise(min(level_m, NO_AID_NOISE_M), velocity_m_s, *inertial),
         AxisNoise(min(height_m, NO_AID_NOISE_M), VERTICAL_NOISE * velocity_m_s, *inertial)._replace(tilt_rad_s=0.0),
@@ -113,15 +114,12 @@ class Observer:
     """Local position (ENU) and velocity with validity flags, one `predict` per IMU frame."""
 
     def __init__(self, parameters: Parameters, dt_s: float) -> None:
-        get = parameters
         self._dt = dt_s
         self._parameters = parameters
         self._period_s = GNSS_PERIOD_S
         self._accuracy = (0.0, 0.0, 0.0)  # as the gains have it: of position, height and velocity
         self.update_parameters()
         self._fix_s: float | None = None  # stamp of the newest fix
-        self._gate_p, self._gate_v = get["EKF2_GPS_P_GATE"], get["EKF2_GPS_V_GATE"]
-        self._timeout_s = get["EKF2_NOAID_TOUT"] * 1e-6
         self.p = [0.0, 0.0, 0.0]
         self.v = [0.0, 0.0, 0.0]
         self.bias = [0.0, 0.0, 0.0]  # of the acceleration, world axes [m/s²]: by tilt and by the accelerometer
@@ -145,8 +143,10 @@ class Observer:
         self.ratio_p = self.ratio_height = self.ratio_v = 0.0
 
     def update_parameters(self) -> None:
-        """Read EKF2's noise parameters again."""
+        """Read EKF2's parameters again."""
         get = self._parameters
+        self._gate_p, self._gate_v = get["EKF2_GPS_P_GATE"], get["EKF2_GPS_V_GATE"]
+        self._timeout_s = get["EKF2_NOAID_TOUT"] * 1e-6
         self.uses_gnss = get.integer("EKF2_GPS_CTRL") & GPS_POSITION != 0
         self._noises = axis_noises(get, *self._accuracy)
         horizontal, vertical = (Gains(noise, self._period_s) for noise in self._noises)
@@ -154,7 +154,6 @@ class Observer:
         # What EKF2 takes for a bias of the accelerometer, and not for tilt, is at most what it would be with a tilt that is known.
         level = Gains(self._noises[0]._replace(tilt_rad_s=0.0), self._period_s)
         self._sensor_gains = (level, level, vertical)
-        self._baro_share = min(get["EKF2_GPS_P_NOISE"] / ORDINARY_NOISE_M, 1.0)
 
     def _note_source(self, fix: GnssFix) -> None:
         """Compute the gains again for fixes that come `OTHER_SOURCE` times as often, or whose accuracy has changed."""
@@ -234,8 +233,7 @@ class Observer:
             self._good_since_s = now_s
         self._arrived_s = now_s
         if not self.initialised:
-            self._reset(now_s, fix)
-            self.initialised = True
+            self._begin(now_s, fix)
             return
         past = self._state_at(fix.stamp_s, now_s)
         gains = self.gains
@@ -249,15 +247,12 @@ class Observer:
             dp[2] = self._height_error(now_s, dp[2], z <= 1.0)
         else:
             fuse_p = fuse_v = fuse_p and fuse_v
-        if not (fuse_p and fuse_v):
-            no_position_s, no_velocity_s = now_s - self._position_fused_s, now_s - self._velocity_fused_s
-            if no_velocity_s > RESET_AFTER_S or no_position_s > POSITION_RESET_AFTER_S:
-                self._reset(now_s, fix)
-                return
-            if not fuse_p:
-                dp = [0.0, 0.0, dp[2] if self.gates_apart else 0.0]
-            if not fuse_v:
-                dv = [0.0, 0.0, 0.0]
+        if not fuse_p:
+            fuse_p = self._reset_position(now_s, dp)
+            dp = [0.0, 0.0, dp[2] if self.gates_apart else 0.0]
+        if not fuse_v:
+            fuse_v = self._reset_velocity(now_s, dv)
+            dv = [0.0, 0.0, 0.0]
         for i in range(3):
             k = gains[i]
             self._shift(i, k.pp * dp[i] + k.pv * dv[i], k.vp * dp[i] + k.vv * dv[i])
@@ -303,8 +298,10 @@ class Observer:
             self.bias[2] += w**3 * BARO_PERIOD_S * error
             self.sensor_bias[2] = self.bias[2]
             return
-        gain = BARO_GAIN * self._baro_share if self.gnss_ok else BARO_GAIN
-        self._shift(2, gain * error, 0.1 * gain * error)
+        if self.gnss_ok:
+            self._shift(2, BARO_GAIN * error, BARO_VELOCITY_GAIN_1_S * error)
+        else:
+            self._shift(2, BARO_GAIN_ALONE * error, BARO_VELOCITY_GAIN_ALONE_1_S * error)
 
     @property
     def _fused_s(self) -> float:
@@ -328,18 +325,38 @@ class Observer:
         self._shift_p[axis] += dp
         self._shift_v[axis] += dv
 
-    def _reset(self, now_s: float, fix: GnssFix) -> None:
-        """Set the state to a fix (PX4 counts this in ODOMETRY.reset_counter); with gates_apart the height has its own resets."""
-        apart = self.gates_apart and self.initialised
-        x, y, z = fix.p_W
-        self.p, self.v, self.bias = [x, y, self.p[2] if apart else z], list(fix.v_W), [0.0, 0.0, 0.0]
-        self.sensor_bias = [0.0, 0.0, 0.0]
-        self._shift_p, self._shift_v = [0.0] * 3, [0.0] * 3
-        self._past.clear()
-        self._position_fused_s = self._velocity_fused_s = now_s
-        if not apart:
+    def _begin(self, now_s: float, fix: GnssFix) -> None:
+        """Take the state of the first fix."""
+        self.p, self.v = list(fix.p_W), list(fix.v_W)
+        self._position_fused_s = self._velocity_fused_s = self._height_fused_s = now_s
+        self.initialised = True
+
+    def _reset_position(self, now_s: float, error_m: list[float]) -> bool:
+        """Move the position by its error at the time of a fix, if none has passed the gate for long enough; True if it has moved.
+
+        PX4 counts this in ODOMETRY.reset_counter. What was learnt of the acceleration stays.
+        """
+        if now_s - self._position_fused_s <= RESET_AFTER_S:
+            return False
+        for axis in range(2 if self.gates_apart else 3):  # apart, the height has its own resets
+            self._shift(axis, error_m[axis], 0.0)
+        if not self.gates_apart:
             self._baro_bias, self._height_fused_s = None, now_s
-        self.resets += self.initialised
+        self.resets += 1
+        return True
+
+    def _reset_velocity(self, now_s: float, error_m_s: list[float]) -> bool:
+        """The same of the velocity."""
+        if now_s - self._velocity_fused_s <= RESET_AFTER_S:
+            return False
+        for axis in range(3):
+            self._shift(axis, 0.0, error_m_s[axis])
+        self.resets += 1
+        return True
+
+
+def _larger(parameter: float, accuracy: float) -> float:
+    return max(parameter, accuracy if math.isfinite(accuracy) else 0.0, LEAST_NOISE)
 
 
 def _within(value: float, other: float, factor: float) -> bool:

@@ -1,8 +1,8 @@
 """Position and velocity control by PX4's scheme and parameters (MPC_*), world ENU.
 
 Position P gives a velocity, velocity PID an acceleration, and the acceleration a thrust direction and size: the
-vertical part first, the horizontal part within the tilt that is left. A slow estimate of the hover thrust
-(MPC_USE_HTE) keeps the height while the battery voltage falls.
+vertical part first, the horizontal part within the tilt that is left. The estimate of the hover thrust (`sitl.autopilot.hover_thrust`,
+MPC_USE_HTE) keeps the height while the battery voltage falls.
 """
 
 import math
@@ -12,8 +12,6 @@ from sitl.autopilot.conversion import Quat, Vec3, Vector
 from sitl.autopilot.parameters import Parameters
 
 NAN = math.nan
-HOVER_TIME_S = 3.0  # time constant of the hover thrust estimate in steady flight
-HOVER_RANGE = (0.1, 0.9)
 FREE: Vec3 = (NAN, NAN, NAN)
 
 
@@ -38,6 +36,7 @@ class PositionControl:
         self.integral = [0.0, 0.0, 0.0]
         self._slope = [0.0, 0.0, 0.0]
         self._v_last: list[float] | None = None
+        self._climb_acceleration = 0.0  # commanded at the last step
         self.velocity_sp: Vec3 = (0.0, 0.0, 0.0)
         self.climb_limit = math.inf  # of the take-off ramp, may be negative [m/s]
         self._yaw = NAN
@@ -60,7 +59,7 @@ class PositionControl:
         self._lp_hz = get["MPC_VELD_LP"]
 
     def reset(self) -> None:
-        """Forget integrals and slopes: on the ground, and in every mode without position control.
+        """Forget integrals and slopes: on the ground, and in every cycle without position control.
 
         PX4 resets its integrals there (MulticopterPositionControl::Run), so that it has to find the tilt against the wind again when
         it takes over from attitude setpoints in offboard.
@@ -70,15 +69,15 @@ class PositionControl:
         self._v_last = None
         self._yaw = NAN
 
-    def learn_hover(self, dt: float, thrust: float, acceleration_z: float, tilt_cosine: float) -> None:
-        """Follow the hover thrust: thrust · cos(tilt) / (1 + a_z / g), slowly and only near hover."""
-        if self._get["MPC_USE_HTE"] != 1 or abs(acceleration_z) > 3.0 or tilt_cosine < 0.7 or thrust < 0.05:
-            return
-        measured = thrust * tilt_cosine / (1.0 + acceleration_z / GRAVITY_M_S2)
-        new = min(max(self.hover + dt / HOVER_TIME_S * (measured - self.hover), HOVER_RANGE[0]), HOVER_RANGE[1])
-        # The integral is an acceleration beyond that of the hover thrust: take off the part that the new one gives.
-        self.integral[2] -= (new - self.hover) * GRAVITY_M_S2 / new
-        self.hover = new
+    def change_mode(self) -> None:
+        """Another mode with position control takes over: the integrals stay, and the heading is its own."""
+        self._yaw = NAN
+
+    def set_hover(self, hover: float) -> None:
+        """Take another hover thrust; the vertical integral changes so that the thrust of this moment stays."""
+        lift = self._climb_acceleration + GRAVITY_M_S2
+        self.integral[2] += lift * (self.hover / hover - 1.0)
+        self.hover = hover
 
     def update(
         self,
@@ -99,9 +98,12 @@ class PositionControl:
         floor = self._thr_min if flying else 0.0
         if not flying:
             self.integral = [0.0, 0.0, 0.0]
+        if not _is_controlled(sp):  # horizontally: with height alone PX4 forgets the tilt against the wind
+            self.integral[:2] = [0.0, 0.0]
         v_sp = self._velocity(p, sp)
         self.velocity_sp = v_sp
         a = self._acceleration(dt, v, v_sp, sp)
+        self._climb_acceleration = a[2]
         thrust, (tx, ty, tz) = self._thrust(dt, v, v_sp, a, tilt_max, floor)
         yaw_rate = sp.yaw_rate if math.isfinite(sp.yaw_rate) else 0.0
         if math.isfinite(sp.yaw):
@@ -165,6 +167,10 @@ class PositionControl:
             self.integral[i] = min(max(self.integral[i] + self._vi[i] * error[i] * dt, -g), g)
         share = sideways / level if level > 0.0 else 0.0
         return math.hypot(sideways, lift), (a[0] * share, a[1] * share, max(lift, 1e-3))
+
+
+def _is_controlled(sp: PositionSetpoint) -> bool:
+    return all(math.isfinite(x) for x in sp.p[:2]) or all(math.isfinite(x) for x in sp.v[:2])
 
 
 def attitude_of(tx: float, ty: float, tz: float, yaw: float) -> Quat:

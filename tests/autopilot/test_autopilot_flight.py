@@ -227,3 +227,22 @@ def test_position_control_after_attitude_setpoints_finds_the_tilt_against_the_wi
     assert flying.set_mode(*LOITER) == 0
     flying.run(0.1)
     assert math.hypot(*control.integral[:2]) < 0.2 * leaning
+
+
+def test_the_tilt_against_the_wind_is_kept_between_modes_with_position_control_and_forgotten_with_height_alone(flying):
+    control = flying.autopilot.stack.position_control
+    flying.wind_W = (0.0, 5.0, 0.0)
+    flying.run(8.0)
+    leaning = math.hypot(*control.integral[:2])
+    assert flying.set_mode(3) == 0  # Position
+    flying.run(0.1)
+    assert math.hypot(*control.integral[:2]) > 0.9 * leaning
+    assert flying.set_mode(2) == 0  # Altitude
+    flying.run(0.1)
+    assert math.hypot(*control.integral[:2]) == 0.0
+
+
+def test_a_hover_thrust_that_is_set_before_the_flight_is_used(grounded):
+    grounded.set_parameter("MPC_THR_HOVER", 0.4)
+    grounded.run(0.2)
+    assert grounded.autopilot.stack.position_control.hover == pytest.approx(0.4)

@@ -18,7 +18,7 @@ STEP_S = 0.02
 )
 def test_a_small_velocity_or_a_height_that_stays_is_no_vertical_motion(v_m_s, rate_m_s, lands):
     detector = LandDetector(PARAMETERS)
-    in_air = dict(thrust=0.5, hover=0.5, gyro_B=(0.0, 0.0, 0.0), climb_rate_control=True)
+    in_air = dict(thrust=0.5, hover=0.5, hover_is_valid=True, gyro_B=(0.0, 0.0, 0.0), climb_rate_control=True)
     down = in_air | {"thrust": 0.12}
     for i in range(200):
         t = STEP_S * i
