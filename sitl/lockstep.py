@@ -83,7 +83,7 @@ class Runner:
     def restart(self) -> None:
         """A new process: nothing of the old node's state survives."""
         self.node = self._build()
-        self.bus.inbox.clear()
+        self.bus.restart()
         self.alive = True
 
 

@@ -189,5 +189,10 @@ class MemoryBus:
         self.inbox.clear()
         return messages
 
+    def restart(self) -> None:
+        """Become the end of a new process: the inbox is empty, and its messages count from 1."""
+        self.inbox.clear()
+        self._sequence.clear()
+
     def close(self) -> None:
         self.inbox.clear()

@@ -236,6 +236,18 @@ def test_in_memory_the_same_interface_delivers_at_once():
     assert sink.receive() == []
 
 
+def test_in_memory_a_process_that_is_restarted_counts_its_messages_from_one():
+    hub = MemoryHub()
+    source, sink = hub.connect(("fcu_position",)), hub.connect(("fcu_position",))
+    for _ in range(2):
+        source.publish(FcuPosition(stamp_s=1.0, **POSITION))
+    source.restart()
+    assert source.receive() == []
+    source.publish(FcuPosition(stamp_s=2.0, **POSITION))
+    assert [m.seq for m in sink.receive()] == [1, 2, 1]
+    assert len(source.receive()) == 1
+
+
 def test_publishing_never_blocks_without_a_subscriber(tmp_path):
     source = ZmqBus(tmp_path, "fcu", ())
     for _ in range(10000):
