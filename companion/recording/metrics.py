@@ -175,16 +175,13 @@ def _control(log: sr.Messages, holds: list[sr.Interval]) -> Figures:
     offboard = sr.offboard_intervals(sr.of(log, FcuStatus))
     spans = offboard or [(-math.inf, math.inf)]
     gaps = np.concatenate([np.diff(sent[sr.within(sent, [span])]) for span in spans])
-    last = control[-1] if control else None
     return {
         "setpoint_rate_hz": 1.0 / float(gaps.mean()) if len(gaps) and gaps.mean() > 0 else math.nan,
         "setpoint_gap_s": float(gaps.max()) if len(gaps) else math.nan,
         "offboard_s": sum(end - start for start, end in offboard),
         "solve_ms": _percentiles_ms(solve),
         "cycle_ms": _percentiles_ms(cycle),
-        "fallback_cycles": last.fallback_cycles if last else None,
-        "deadline_misses": last.deadline_misses if last else None,
-        "solver_failures": last.solver_failures if last else None,
+        **sr.totals(control, "fallback_cycles", "deadline_misses", "solver_failures"),
         "control_cycles": sum(m.active != ControlSource.IDLE for m in control),
     }
 
@@ -283,11 +280,12 @@ def _filter(log: sr.Messages, holds: list[sr.Interval]) -> Figures:
     update = np.array([m.update_time_s for m in statuses])
     observed = [m for m in sr.of(log, Markers) if not holds or any(a <= m.stamp_s <= b for a, b in holds)]
     seen = sum(bool(m.observations) for m in observed)
+    counted = sr.totals(statuses, "rejected", "dropped_late")
     return {
         "nis": nis_by_sensor(statuses, holds),
         "nees": nees_by_block(log, holds),
-        "rejected": dict(statuses[-1].rejected) if statuses else {},
-        "dropped_late": statuses[-1].dropped_late if statuses else None,
+        "rejected": counted["rejected"] or {},
+        "dropped_late": counted["dropped_late"],
         "update_ms": _percentiles_ms(update),
         "filter_resets": _resets(states) if states else None,
         "marker_seen_fraction": seen / len(observed) if observed else math.nan,
@@ -309,7 +307,8 @@ def _mission(log: sr.Messages) -> Figures:
         "final_phase": last.phase if last else None,
         "final_reason": last.reason if last else None,
         "cause": last.cause if last else None,
-        "photographs": last.photographs if last else None,
+        # By `seq` alone: one that is taken again is not counted meanwhile.
+        "photographs": sum(run[-1].photographs for run in sr.runs(statuses)) if last else None,
         "phases": [
             {"start_s": start, "end_s": end, "phase": phase, "reason": reason}
             for start, end, phase, reason in sr.phases(statuses)
@@ -331,7 +330,7 @@ def _mission(log: sr.Messages) -> Figures:
 
 
 def process_health(log: sr.Messages) -> list[Figures]:
-    """One row per process from its health messages: rate, CPU share, memory, errors."""
+    """One row per process from its health messages: rate, CPU share, memory, errors; over all starts of the process."""
     by_process: dict[ProcessName, list[Health]] = {}
     for message in sr.of(log, Health):
         by_process.setdefault(message.process, []).append(message)
@@ -339,17 +338,20 @@ def process_health(log: sr.Messages) -> list[Figures]:
     for process, seen in sorted(by_process.items()):
         first, last = seen[0], seen[-1]
         span = last.stamp_s - first.stamp_s
+        counters = ("late_steps", "errors", "cpu_s")
+        counted = sr.totals(seen, *counters)
+        last_errors = [run[-1].last_error for run in sr.runs(seen, *counters)]
         rows.append(
             {
                 "process": process,
                 "steps_per_s": float(np.median([m.steps_per_s for m in seen])),
                 "nominal_steps_per_s": last.nominal_steps_per_s,
-                "late_steps": last.late_steps,
+                "late_steps": counted["late_steps"],
                 "step_time_max_s": max(m.step_time_max_s for m in seen),
-                "cpu_percent": 100 * (last.cpu_s - first.cpu_s) / span if span > 0 else math.nan,
+                "cpu_percent": 100 * (counted["cpu_s"] - first.cpu_s) / span if span > 0 else math.nan,
                 "memory_mb": max(m.memory_mb for m in seen),
-                "errors": last.errors,
-                "last_error": last.last_error,
+                "errors": counted["errors"],
+                "last_error": next(filter(None, reversed(last_errors)), ""),
             }
         )
     return rows

@@ -1,12 +1,12 @@
-"""Arrays from messages: interpolation to common times, positions in a bundle's frame, intervals of phases.
+"""Arrays from messages: interpolation to common times, positions in a bundle's frame, intervals of phases; counters.
 
 Shapes: times (n,), vectors (n, 3), quaternions (n, 4) as (w, x, y, z).
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from operator import attrgetter
-from typing import NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from companion.core.arrays import Array
 from companion.core.enums import FcuMode, Phase, TopicName
 from companion.core.frames import facing_yaw
-from companion.core.messages import TOPIC_OF, WORLD, FcuStatus, Message, MissionStatus, Reference, State, Truth
+from companion.core.messages import TOPIC_OF, WORLD, FcuStatus, Health, Message, MissionStatus, Reference, State, Truth
 from companion.core.trajectories import sample
 from companion.core.trajectory_messages import Move
 
@@ -37,6 +37,51 @@ def column(messages: Sequence[Message], field: str, width: int = 3) -> Array:
 def stamps(messages: Sequence[Message]) -> Array:
     """The stamps of all messages [s]."""
     return np.array([m.stamp_s for m in messages], dtype=float)
+
+
+def runs(messages: Sequence[M], *counters: str) -> list[list[M]]:
+    """The messages of one process, one list for each start of it: a process that is started again counts from zero.
+
+    counters: names of fields that only rise in a run, numbers or dictionaries of numbers. A run begins where `seq` or one
+    of them falls (`seq` goes on in older logs of simulated time), or where the `pid` of `Health` changes.
+    """
+    if not messages:
+        return []
+    counts = attrgetter("seq", *counters)
+    found = [[messages[0]]]
+    for before, after in pairwise(messages):
+        other = isinstance(before, Health) and isinstance(after, Health) and before.pid != after.pid
+        if other or _any_falls(counts(before), counts(after)):
+            found.append([])
+        found[-1].append(after)
+    return found
+
+
+def _any_falls(before: Any, after: Any) -> bool:
+    """Whether one of these numbers is smaller than it was; a name that is absent from a dictionary counts 0."""
+    if before == after:
+        return False
+    if isinstance(before, tuple):
+        return any(map(_any_falls, before, after))
+    if isinstance(before, dict):
+        return any(after.get(name, 0) < count for name, count in before.items())
+    return bool(after < before)
+
+
+def totals(messages: Sequence[Message], *counters: str) -> dict[str, Any]:
+    """Counters of one process by their names, summed over its `runs`; None: there are no messages.
+
+    A dictionary of numbers is summed by name. What the first run counted before its first message is included.
+    """
+    ends = [run[-1] for run in runs(messages, *counters)]
+    return {name: _sum([getattr(end, name) for end in ends]) if ends else None for name in counters}
+
+
+def _sum(values: Sequence[Any]) -> Any:
+    """Of numbers, or of dictionaries of numbers by name."""
+    if not isinstance(values[0], dict):
+        return sum(values)
+    return {name: sum(value.get(name, 0) for value in values) for name in chain.from_iterable(values)}
 
 
 def interpolate(t: Array, known_t: Array, known: Array) -> Array:

@@ -138,6 +138,75 @@ def test_setpoint_gaps_count_only_while_the_flight_controller_listens(flight):
     assert metrics_from_messages(log)["setpoint_gap_s"] == pytest.approx(0.02, abs=1e-6)
 
 
+# --- a process that is started again in flight counts from zero
+
+
+RESTART_S = 1008.0  # in the middle of the hold
+
+
+def started_again(messages: list, restart_s: float = RESTART_S, away_s: float = 0.0, **fields) -> list:
+    """The messages with the numbers of two processes; the second one is back after `away_s`, with other `fields`."""
+    first = [m for m in messages if m.stamp_s < restart_s]
+    second = [msgspec.structs.replace(m, **fields) for m in messages if m.stamp_s >= restart_s + away_s]
+    return [msgspec.structs.replace(m, seq=i) for run in (first, second) for i, m in enumerate(run, 1)]
+
+
+def test_counters_of_the_controller_are_summed_over_its_restarts(flight):
+    again = started_again(flight["control"], fallback_cycles=2, deadline_misses=1, solver_failures=0)
+    metrics = metrics_from_messages({**flight, "control": again})
+    assert (metrics["fallback_cycles"], metrics["deadline_misses"]) == (3 + 2, 1 + 1)
+    assert metrics["solver_failures"] == 0
+
+
+def test_counters_of_the_filter_are_summed_over_its_restarts(flight):
+    again = started_again(flight["estimator"], rejected={"gnss": 4}, dropped_late=1)
+    metrics = metrics_from_messages({**flight, "estimator": again})
+    assert metrics["rejected"] == {"marker": 16, "gnss": 4}
+    assert metrics["dropped_late"] == 2 + 1
+
+
+def test_a_counter_that_falls_is_a_restart_where_the_numbers_of_the_messages_go_on(flight):
+    again = [msgspec.structs.replace(m, fallback_cycles=1) if m.stamp_s >= RESTART_S else m for m in flight["control"]]
+    metrics = metrics_from_messages({**flight, "control": again})
+    assert metrics["fallback_cycles"] == 3 + 1
+    assert metrics["deadline_misses"] == 1 + 1, "of the same process"
+
+
+def test_every_restart_counts_and_a_log_that_begins_later_keeps_what_was_counted():
+    values = [7, 8, 0, 2, 1, 1, 5]
+    statuses = [
+        EstimatorStatus(stamp_s=float(i), innovations=[], rejected={}, dropped_late=n, update_time_s=0.0)
+        for i, n in enumerate(values)
+    ]
+    assert sr.totals(statuses, "dropped_late") == {"dropped_late": 8 + 2 + 5}
+    assert sr.totals([], "dropped_late") == {"dropped_late": None}
+    assert [len(run) for run in sr.runs(statuses, "dropped_late")] == [2, 2, 3]
+    assert [len(run) for run in sr.runs(statuses)] == [7]
+
+
+@pytest.mark.parametrize("same", [{"pid": 1}, {"seq": 0}])
+def test_errors_and_processor_time_are_those_of_all_starts_of_a_process(flight, same):
+    """Either number tells the processes apart, also where the second one's start took more time than the first had used."""
+    first = [msgspec.structs.replace(m, errors=2, last_error="ValueError: x") for m in flight["health"]]
+    again = [
+        msgspec.structs.replace(m, **same, **({"cpu_s": 0.5 + m.cpu_s} if m.pid == 2 else {}))
+        for m in started_again(first, errors=0, last_error="", pid=2)
+    ]
+    (row,) = metrics_from_messages({**flight, "health": again})["processes"]
+    assert (row["errors"], row["last_error"], row["late_steps"]) == (2, "ValueError: x", 4 + 4)
+    used_s = 0.05 * 7.5 + (0.5 + 0.05 * 19.5)
+    assert row["cpu_percent"] == pytest.approx(100 * used_s / 19.5)
+
+
+def test_photographs_of_both_missions_count_and_one_that_is_taken_again_counts_once(flight):
+    statuses = [
+        msgspec.structs.replace(m, photographs=5 if m.stamp_s != 1007.0 else 4) for m in flight["mission_status"]
+    ]
+    assert metrics_from_messages({**flight, "mission_status": statuses})["photographs"] == 5
+    again = started_again(statuses, photographs=2)
+    assert metrics_from_messages({**flight, "mission_status": again})["photographs"] == 5 + 2
+
+
 def nis_row(scale: float, rng) -> dict:
     updates = [
         Innovation(stamp_s=0.0, sensor="gnss", nis=nis, dof=3, accepted=True, noise_scale=1.0, late_s=0.0)
