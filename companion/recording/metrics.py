@@ -17,6 +17,7 @@ from scipy.special import gammaincinv
 from companion.core.arrays import Array
 from companion.core.enums import ControlSource, ProcessName
 from companion.core.messages import (
+    TOPICS,
     WORLD,
     ControlStatus,
     EstimatorStatus,
@@ -36,6 +37,7 @@ from companion.recording import series as sr
 from companion.recording.log import read_log
 
 NIS_CONFIDENCE = 0.95  # two-sided, of the mean NIS of a consistent filter
+STATUS_PERIOD_S = 1.0 / TOPICS["fcu_status"].rate_hz
 Figures = dict[str, Any]  # JSON-ready
 
 
@@ -174,10 +176,14 @@ def _control(log: sr.Messages, holds: list[sr.Interval]) -> Figures:
     cycle = np.array([m.cycle_time_s for m in control if m.active != ControlSource.IDLE])
     offboard = sr.offboard_intervals(sr.of(log, FcuStatus))
     spans = offboard or [(-math.inf, math.inf)]
-    gaps = np.concatenate([np.diff(sent[sr.within(sent, [span])]) for span in spans])
+    listened = [sent[sr.within(sent, [span])] for span in spans]
+    gaps = np.concatenate([np.diff(t) for t in listened])
+    # When a process of the stream has died, the flight controller leaves offboard: that gap has no setpoint at its end.
+    # Offboard may have ended one period before the status that says so.
+    ends = [end - STATUS_PERIOD_S - t[-1] for t, (_, end) in zip(listened, offboard, strict=False) if len(t)]
     return {
         "setpoint_rate_hz": 1.0 / float(gaps.mean()) if len(gaps) and gaps.mean() > 0 else math.nan,
-        "setpoint_gap_s": float(gaps.max()) if len(gaps) else math.nan,
+        "setpoint_gap_s": max([float(gaps.max()), *ends]) if len(gaps) else math.nan,
         "offboard_s": sum(end - start for start, end in offboard),
         "solve_ms": _percentiles_ms(solve),
         "cycle_ms": _percentiles_ms(cycle),

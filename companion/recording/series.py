@@ -162,13 +162,18 @@ MEASURED_PHASES = (Phase.HOLD, Phase.TRAJECTORY)
 
 
 def hold_intervals(statuses: Sequence[MissionStatus]) -> list[Interval]:
-    """When the mission held its point or flew its trajectory."""
-    return intervals(statuses, lambda m: m.phase in MEASURED_PHASES)
+    """When the mission held its point or flew its trajectory; until its last status where its process was restarted."""
+    return [span for run in runs(statuses) for span in intervals(run, lambda m: m.phase in MEASURED_PHASES)]
 
 
 def offboard_intervals(statuses: Sequence[FcuStatus]) -> list[Interval]:
-    """When the flight controller followed the setpoints of the companion."""
-    return intervals(statuses, lambda m: m.mode == FcuMode.OFFBOARD)
+    """When the flight controller followed the setpoints of the companion.
+
+    A process of the link that was restarted does not know the mode until it hears the flight controller; until then the
+    mode before counts.
+    """
+    known = [m for m in statuses if m.connected or m.mode != FcuMode.UNKNOWN]
+    return intervals(known, lambda m: m.mode == FcuMode.OFFBOARD)
 
 
 def phases(statuses: Sequence[MissionStatus]) -> list[tuple[float, float, Phase, str]]:

@@ -207,6 +207,34 @@ def test_photographs_of_both_missions_count_and_one_that_is_taken_again_counts_o
     assert metrics_from_messages({**flight, "mission_status": again})["photographs"] == 5 + 2
 
 
+def test_a_hold_ends_with_the_last_status_of_a_mission_that_was_restarted(flight):
+    again = started_again(flight["mission_status"], away_s=2.0, phase="PX4_HOLD")
+    metrics = metrics_from_messages({**flight, "mission_status": again})
+    assert metrics["hold_s"] == pytest.approx(2.9)
+
+
+def test_the_gap_while_the_process_of_the_link_is_restarted_counts_in_offboard(flight):
+    """The new process knows the mode half a second after its first message."""
+    unheard = {"mode": "UNKNOWN", "connected": False, "valid": False}
+    statuses = started_again(flight["fcu_status"], away_s=1.0)
+    statuses = [msgspec.structs.replace(m, **unheard) if 1009.0 <= m.stamp_s < 1009.5 else m for m in statuses]
+    sent = [m for m in flight["sent_setpoint"] if not RESTART_S < m.stamp_s < 1009.5]
+    metrics = metrics_from_messages({**flight, "fcu_status": statuses, "sent_setpoint": sent})
+    assert metrics["setpoint_gap_s"] == pytest.approx(9.5 - 7.98, abs=1e-6)
+    assert metrics["offboard_s"] == pytest.approx(19.9, abs=1e-6)
+
+
+def test_a_stream_that_ends_before_offboard_ends_is_a_gap(flight):
+    """The controller has died at 8 s, and the flight controller leaves offboard for it."""
+    statuses = [
+        msgspec.structs.replace(m, mode="POSCTL" if m.stamp_s > 1008.55 else "OFFBOARD") for m in flight["fcu_status"]
+    ]
+    sent = [m for m in flight["sent_setpoint"] if not RESTART_S < m.stamp_s < 1010.0]
+    metrics = metrics_from_messages({**flight, "fcu_status": statuses, "sent_setpoint": sent})
+    assert metrics["setpoint_gap_s"] == pytest.approx(8.5 - 7.98, abs=1e-6), "one status before the one that says so"
+    assert metrics["setpoint_rate_hz"] == pytest.approx(50.0, rel=0.01)
+
+
 def nis_row(scale: float, rng) -> dict:
     updates = [
         Innovation(stamp_s=0.0, sensor="gnss", nis=nis, dof=3, accepted=True, noise_scale=1.0, late_s=0.0)
