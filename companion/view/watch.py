@@ -66,11 +66,14 @@ class StackView:
         self._health: dict[ProcessName, Health] = {}
         self._cpu: dict[ProcessName, float] = {}  # share of a core, between the last two health messages
         self._updates: dict[Sensor, deque[tuple[float, bool]]] = {}  # by sensor: normalised NIS, accepted
+        self._resets = 0  # of the filter, since this view began
         self._active: dict[str, SafetyEvent] = {}
         self._texts: deque[str] = deque(maxlen=TEXTS)
 
     def take(self, message: Message, now_s: float) -> None:
         """Keep what a message says."""
+        if isinstance(message, State) and (before := self.latest.get(State)) is not None:
+            self._resets += message.reset_count != before.reset_count  # the count itself begins at any number
         self.latest.put(message)
         self._arrivals.setdefault(TOPIC_OF[type(message)], deque()).append(now_s)
         match message:
@@ -203,7 +206,7 @@ class StackView:
         parts.append(f"position ± {state.position_std_m * 100:.0f} cm")
         if state.bundle:
             parts.append(f"to '{state.bundle}' ± {state.relative_std_m * 100:.1f} cm")
-        parts.append(f"thrust scale {state.thrust_scale:.3f}, resets {state.reset_count}")
+        parts.append(f"thrust scale {state.thrust_scale:.3f}, resets {self._resets}")
         for sensor, updates in self._updates.items():
             used = sum(accepted for _, accepted in updates) / len(updates)
             parts.append(f"{sensor} NIS {sum(nis for nis, _ in updates) / len(updates):.2f}, {used:.0%} used")

@@ -136,6 +136,20 @@ def test_innovations_are_counted_by_sensor():
     assert "marker NIS 4.00, 67% used" in text and "NOT CONVERGED; position ± 10 cm" in text
 
 
+def test_resets_of_the_filter_are_those_that_the_view_has_seen():
+    """The count of a process begins at tenths of seconds since boot."""
+    view = watch.StackView()
+    zero, upright = (0.0, 0.0, 0.0), (1.0, 0.0, 0.0, 0.0)
+    for stamp_s, resets in ((10.0, 81234), (10.1, 81234), (10.2, 81235), (10.3, 83000)):
+        state = State(
+            stamp_s=stamp_s, p_W=zero, v_W=zero, q_WB=upright, disturbance_W=zero, gnss_bias_W=zero,
+            velocity_bias_W=zero, bundle="", p_WM=zero, q_WM=upright, marker_age_s=1e9, position_std_m=0.1,
+            relative_std_m=1e9, covariance_diag=(), battery_voltage_v=16.0, reset_count=resets,
+        )  # fmt: skip
+        view.take(state, stamp_s)
+    assert "resets 2" in shown(view, 10.3)
+
+
 @pytest.mark.parametrize(("rate_hz", "words"), [(198.4, "IMU at 198 Hz"), (0.0, "NO IMU DATA"), (float("nan"), None)])
 def test_the_rate_of_the_imu_is_shown_in_words(rate_hz, words):
     view = watch.StackView()
