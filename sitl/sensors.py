@@ -103,8 +103,7 @@ class SensorConfig(Section, frozen=True):
     range_finder: RangeFinderConfig | None = None  # None: the aircraft has none
 
 
-# Of each axis, with which a receiver reports 0.85 m horizontally in the open however long it has been on; PX4's own simulators send 0.9 m.
-WALK_KNOWN_M = 0.6
+WALK_KNOWN_S = 60.0  # a receiver that has been on for longer reports no larger error
 
 PAPER = SensorConfig(  # the virtual GNSS of paper 1 on an ordinary PX4 autopilot
     imu=ImuConfig(
@@ -188,9 +187,10 @@ class TrueMotion(Protocol):
 def reported_accuracy(gnss: GnssConfig, after_s: float) -> tuple[float, float, float]:
     """What a receiver reports of itself this long after its start, as the fields of `GnssFix`.
 
-    It knows its white noise and, up to `WALK_KNOWN_M`, its random walk since the start. Of multipath, the jumps and the slow error of the velocity, it knows nothing.
+    It knows its white noise and what its random walk makes of a position in `WALK_KNOWN_S`. Of multipath, the jumps and the slow error
+    of the velocity, it knows nothing.
     """
-    walk_m2 = min(gnss.walk_variance_m2 * gnss.rate_hz * after_s, WALK_KNOWN_M**2)
+    walk_m2 = gnss.walk_variance_m2 * gnss.rate_hz * min(after_s, WALK_KNOWN_S)
     axis_m = math.sqrt(gnss.white_variance_m2 + walk_m2)
     return math.sqrt(2.0) * axis_m, axis_m, math.sqrt(3.0) * gnss.velocity_std_m_s
 
