@@ -316,14 +316,9 @@ class FlightStack:
     def _climb_rate(self, sp: PositionSetpoint) -> float:
         """Of the estimate [m/s]; where a climb rate is commanded and no height, PX4 blends in the derivative of the height."""
         rate, climb_sp = self.observer.v[2], sp.v[2]
-        if (
-            math.isfinite(sp.p[2])
-            or not math.isfinite(climb_sp)
-            or not math.isfinite(self.land_detector.height_rate_m_s)
-        ):
+        if math.isfinite(sp.p[2]) or not math.isfinite(climb_sp):
             return rate
-        share = min(abs(climb_sp) / self.parameters["MPC_LAND_SPEED"], 1.0)
-        return share * self.land_detector.height_rate_m_s + (1.0 - share) * rate
+        return rate + min(abs(climb_sp) / self.parameters["MPC_LAND_SPEED"], 1.0) * self.land_detector.rate_error_m_s
 
     def _learn_hover(self, thrust: float) -> None:
         """Follow the hover thrust in the air, in every mode, and use it while it is valid (MPC_USE_HTE)."""

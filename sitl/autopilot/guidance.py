@@ -123,7 +123,7 @@ class Guidance:
                 axis.reset(p[i], v[i])
         if not smooth or not math.isfinite(self.yaw):
             self.yaw = yaw
-        self.mode, self.finished = mode, False
+        self.mode, self.finished, self._height = mode, False, p[2]
         self.land_phase, self._stage = mode in (FcuMode.AUTO_LAND, DESCEND), None
         a_max = (get["MPC_ACC_HOR"], get["MPC_ACC_HOR"], get["MPC_ACC_UP_MAX"])
         self._target = [axis.stop_point(a) for axis, a in zip(self.axes, a_max, strict=True)]

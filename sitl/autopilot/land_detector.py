@@ -43,12 +43,13 @@ class LandDetector:
         self._least = Held(False)
         self._height: tuple[float, float] | None = None  # of the last update: time, z [m]
         self._rate_m_s = math.inf
+        self._velocity_m_s = 0.0  # vertical, through the same filter
         self._descends = self._hover_is_known = False
 
     @property
-    def height_rate_m_s(self) -> float:
-        """Derivative of the estimated height; not finite before the second update."""
-        return self._rate_m_s
+    def rate_error_m_s(self) -> float:
+        """Slow difference of the height's derivative and the vertical velocity; 0 before the second update."""
+        return self._rate_m_s - self._velocity_m_s if math.isfinite(self._rate_m_s) else 0.0
 
     @property
     def contact(self) -> bool:
@@ -84,7 +85,7 @@ class LandDetector:
         hold_s = get["LNDMC_TRIG_TIME"] / 3.0
         z_max = get["LNDMC_Z_VEL_MAX"]
         factor = LANDED_FACTOR if self.landed else 1.0
-        self._follow_height(now_s, z)
+        self._follow_height(now_s, z, v[2])
         vertical = not vertical_valid or min(abs(v[2]), abs(self._rate_m_s)) > z_max * factor
         horizontal = horizontal_valid and math.hypot(v[0], v[1]) > get["LNDMC_XY_VEL_MAX"]
         least = get["MPC_THR_MIN"]
@@ -104,10 +105,12 @@ class LandDetector:
         self._maybe.update(not armed or (idle and quiet and touched), now_s, hold_s)
         self._landed.update(not armed or self.maybe_landed, now_s, hold_s)
 
-    def _follow_height(self, now_s: float, z: float) -> None:
+    def _follow_height(self, now_s: float, z: float, v_z: float) -> None:
         before, self._height = self._height, (now_s, z)
         if before is None or not now_s > before[0]:
             return
         rate_m_s, dt = (z - before[1]) / (now_s - before[0]), now_s - before[0]
-        known = self._rate_m_s if math.isfinite(self._rate_m_s) else rate_m_s
-        self._rate_m_s = known + min(dt / RATE_TIME_S, 1.0) * (rate_m_s - known)
+        share = min(dt / RATE_TIME_S, 1.0) if math.isfinite(self._rate_m_s) else 1.0
+        known = self._rate_m_s if share < 1.0 else rate_m_s
+        self._rate_m_s = known + share * (rate_m_s - known)
+        self._velocity_m_s += share * (v_z - self._velocity_m_s)

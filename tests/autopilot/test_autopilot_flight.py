@@ -212,6 +212,17 @@ def test_the_height_of_a_landing_is_followed_and_moves_with_a_reset(parameters):
     )
 
 
+def test_a_landing_after_another_mode_begins_at_its_own_height(parameters):
+    """An automatic mode flew 5 m higher before offboard: that is no reset of the height."""
+    guidance = Guidance(parameters)
+    guidance.takeoff_state = TakeoffState.FLIGHT
+    sticks = (0.0, 0.0, 0.0, 0.0)
+    guidance.enter(FcuMode.AUTO_LOITER, (0.0, 0.0, 7.0), (0.0, 0.0, 0.0), 0.0)
+    guidance.update(0.008, (0.0, 0.0, 7.0), 0.0, sticks)
+    guidance.enter(FcuMode.AUTO_LAND, (0.0, 0.0, 2.0), (0.0, 0.0, 0.0), 0.0)
+    assert guidance.update(0.008, (0.0, 0.0, 2.0), 0.0, sticks).p[2] == pytest.approx(2.0, abs=0.02)
+
+
 def test_position_control_after_attitude_setpoints_finds_the_tilt_against_the_wind_again(flying):
     """PX4 resets its integrals while it follows attitudes."""
     control = flying.autopilot.stack.position_control
