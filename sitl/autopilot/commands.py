@@ -107,8 +107,11 @@ class CommandExecutor:
 
     def _takeoff(self, p: list[float], now_s: float) -> MavResult:
         stack = self._stack
-        stack.guidance.takeoff_height = stack.takeoff_height(p[6])
-        return self._change_mode(FcuMode.AUTO_TAKEOFF, now_s)
+        height = stack.takeoff_height(p[6])
+        result = self._change_mode(FcuMode.AUTO_TAKEOFF, now_s)
+        if result == MavResult.ACCEPTED:
+            stack.guidance.takeoff_height = height
+        return result
 
     def _land(self, p: list[float], now_s: float) -> MavResult:
         result = self._change_mode(FcuMode.AUTO_LAND, now_s, force=True)

@@ -234,6 +234,7 @@ class FlightStack:
         offboard = self.offboard
         if not commander.armed or commander.killed or commander.terminated:
             loop.level, loop.thrust = OFF, 0.0
+            self._guided_mode = self.position_sp = None
         elif commander.mode == FcuMode.OFFBOARD and not isinstance(offboard, PositionSetpoint):
             self._fly_offboard(loop, offboard)
         elif commander.mode in (FcuMode.MANUAL, FcuMode.STABILIZED, FcuMode.ACRO):
@@ -265,9 +266,9 @@ class FlightStack:
             commander.armed,
             loop.thrust,
             self.position_control.hover,
-            self._hover_thrust.valid,
+            self._hover_thrust.valid and self.parameters["MPC_USE_HTE"] == 1,
             observer.v,
-            observer.p[2],
+            observer.p[2] - observer.height_resets_m,
             self.gyro,
             climb_rate,
             self.position_sp.v[2] if climb_rate and self.position_sp is not None else NAN,
@@ -323,11 +324,12 @@ class FlightStack:
     def _learn_hover(self, thrust: float) -> None:
         """Follow the hover thrust in the air, in every mode, and use it while it is valid (MPC_USE_HTE)."""
         control, observer, estimate = self.position_control, self.observer, self._hover_thrust
+        height = observer.p[2] - observer.height_resets_m
         if not self.commander.armed:
             estimate.reset()
         if self.land_detector.landed or not self.commander.armed:
-            self._in_air, self._ground_z = False, observer.p[2]
-        elif observer.p[2] > self._ground_z + IN_AIR_M:
+            self._in_air, self._ground_z = False, height
+        elif height > self._ground_z + IN_AIR_M:
             self._in_air = True
         if self._in_air:
             v_x, v_y, v_z = observer.v
@@ -388,15 +390,17 @@ class FlightStack:
         self.attitude_sp_s = self.now_s
         if self._guided_mode != mode:
             control.change_mode()
+            if self._guided_mode not in CLIMB_RATE_MODES:
+                guidance.mode = None  # nothing to continue: the setpoints of the mode before offboard or sticks are old
             if mode != FcuMode.OFFBOARD:
                 guidance.enter(mode, o.p, o.v, self.yaw)
             self._guided_mode = mode
-        if self.hold_point is not None and mode == FcuMode.AUTO_LOITER:
-            point = self.hold_point
+        point = self.hold_point if mode == FcuMode.AUTO_LOITER else None
+        self.hold_point = None
+        if point is not None:
             guidance.go_to(point.p_W, point.yaw)
             if math.isfinite(point.speed_m_s) and point.speed_m_s > 0:
                 guidance.cruise_m_s = point.speed_m_s
-            self.hold_point = None
         if mode == FcuMode.OFFBOARD and isinstance(self.offboard, PositionSetpoint):
             sp = self.offboard
         else:
@@ -413,8 +417,8 @@ class FlightStack:
         control.climb_limit = guidance.vertical_limit
         flying = state is TakeoffState.FLIGHT
         tilt = math.radians(self.parameters["MPC_TILTMAX_AIR" if flying else "MPC_TILTMAX_LND"])
-        v = (o.v[0], o.v[1], self._climb_rate(sp))
-        q_sp, thrust, yaw_rate = control.update(dt, o.p, v, self.yaw, sp, tilt, flying)
+        climb_rate = self._climb_rate(sp)
+        q_sp, thrust, yaw_rate = control.update(dt, o.p, o.v, self.yaw, sp, tilt, flying, climb_rate)
         contact = flying and self.land_detector.contact
         if contact:
             # As PX4: on ground contact with a downward command, nothing is corrected any more. A vertical estimate that

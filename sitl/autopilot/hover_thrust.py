@@ -51,7 +51,7 @@ class HoverThrust:
         self._variance += process
         H = -GRAVITY_M_S2 * thrust_z / self.value**2
         # fast flight lifts and drags: it says less
-        R = self._accel_variance * max(v_xy - get["HTE_VXY_THR"] + 1.0, abs(v_z) - get["HTE_VZ_THR"] + 1.0, 1.0)
+        R = self._accel_variance * max(v_xy - get["HTE_VXY_THR"] + 1.0, abs(v_z) - get["HTE_VZ_THR"] + 1.0, 1.0) ** 2
         S = H * self._variance * H + R
         residual = innovation = acceleration_z - self._predicted(thrust_z)
         ratio = innovation**2 / (get["HTE_ACC_GATE"] ** 2 * S)

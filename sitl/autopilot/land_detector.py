@@ -78,7 +78,7 @@ class LandDetector:
         vertical_valid: bool,
         horizontal_valid: bool,
     ) -> None:
-        """thrust: collective command 0..1; hover_is_valid: the estimate of the hover thrust is; v: velocity (ENU); z: estimated height [m];
+        """thrust: collective command 0..1; hover_is_valid: the estimate of the hover thrust is; v: velocity (ENU); z: estimated height [m] without its resets;
         v_sp_z: commanded by the mode's setpoint, up, NaN when none.
         """
         get = self._get

@@ -39,6 +39,9 @@ NO_AID_NOISE_M = 10.0  # EKF2_NOAID_NOISE: where GNSS is all there is, its posit
 EKF_PERIOD_S = (
     0.01  # of EKF2's predictions (EKF2_PREDICT_US); it adds the noise of the inertial sensors at each of them
 )
+# Of an acceleration error that is learnt, what EKF2 takes for a bias of the accelerometer and not for tilt: in the first minutes of a
+# flight both are equally uncertain, and upwards there is no tilt.
+SENSOR_SHARES = (0.5, 0.5, 1.0)
 ACCURACY_CHANGE = 1.1  # factor in the reported accuracy from which on the gains are computed again
 BARO_PERIOD_S = 0.02
 # With GNSS the height is GNSS's: EKF2_BARO_NOISE is 3.5 m, and EKF2 lets the barometer's bias walk by 0.13 m/s/√Hz. Gains of a reading.
@@ -138,6 +141,7 @@ class Observer:
         self.gnss_ok = False
         self.refuses_gnss = False  # a fault: fixes come, and its checks do not pass
         self.resets = 0
+        self.height_resets_m = 0.0  # the sum of their steps
         self.gates_apart = False
         # Innovations over their gates: the test ratios of ESTIMATOR_STATUS.
         self.ratio_p = self.ratio_height = self.ratio_v = 0.0
@@ -151,9 +155,6 @@ class Observer:
         self._noises = axis_noises(get, *self._accuracy)
         horizontal, vertical = (Gains(noise, self._period_s) for noise in self._noises)
         self.gains = (horizontal, horizontal, vertical)
-        # What EKF2 takes for a bias of the accelerometer, and not for tilt, is at most what it would be with a tilt that is known.
-        level = Gains(self._noises[0]._replace(tilt_rad_s=0.0), self._period_s)
-        self._sensor_gains = (level, level, vertical)
 
     def _note_source(self, fix: GnssFix) -> None:
         """Compute the gains again for fixes that come `OTHER_SOURCE` times as often, or whose accuracy has changed."""
@@ -203,7 +204,7 @@ class Observer:
     def accel_bias_B(self, q_WB: Quat) -> Vec3:
         """What the observer subtracts from the accelerometer [m/s²]: its bias in body axes.
 
-        EKF2 estimates it by the receiver's position and velocity: it changes by a little with each fix, and to zero in a reset.
+        EKF2 estimates it by the receiver's position and velocity: it changes by a little with each fix.
         """
         w, x, y, z = q_WB
         bx, by, bz = self.sensor_bias
@@ -256,9 +257,9 @@ class Observer:
         for i in range(3):
             k = gains[i]
             self._shift(i, k.pp * dp[i] + k.pv * dv[i], k.vp * dp[i] + k.vv * dv[i])
-            self.bias[i] += k.bp * dp[i] + k.bv * dv[i]
-            k = self._sensor_gains[i]
-            self.sensor_bias[i] += k.bp * dp[i] + k.bv * dv[i]
+            learnt = k.bp * dp[i] + k.bv * dv[i]
+            self.bias[i] += learnt
+            self.sensor_bias[i] += SENSOR_SHARES[i] * learnt
         if fuse_p:
             self._position_fused_s = now_s
         if fuse_v:
@@ -271,6 +272,7 @@ class Observer:
             self._shift_p[2] += error_m
             if self._baro_bias is not None:
                 self._baro_bias -= error_m
+            self.height_resets_m += error_m
             self.resets += 1
             error_m, passed = 0.0, True
         if passed:
@@ -327,7 +329,7 @@ class Observer:
 
     def _begin(self, now_s: float, fix: GnssFix) -> None:
         """Take the state of the first fix."""
-        self.p, self.v = list(fix.p_W), list(fix.v_W)
+        self.p, self.v, self._baro_bias = list(fix.p_W), list(fix.v_W), None
         self._position_fused_s = self._velocity_fused_s = self._height_fused_s = now_s
         self.initialised = True
 
@@ -342,6 +344,7 @@ class Observer:
             self._shift(axis, error_m[axis], 0.0)
         if not self.gates_apart:
             self._baro_bias, self._height_fused_s = None, now_s
+            self.height_resets_m += error_m[2]
         self.resets += 1
         return True
 

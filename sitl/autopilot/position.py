@@ -67,6 +67,7 @@ class PositionControl:
         self.integral = [0.0, 0.0, 0.0]
         self._slope = [0.0, 0.0, 0.0]
         self._v_last = None
+        self._climb_acceleration = 0.0
         self._yaw = NAN
 
     def change_mode(self) -> None:
@@ -88,11 +89,12 @@ class PositionControl:
         sp: PositionSetpoint,
         tilt_max: float,
         flying: bool = True,
+        climb_rate: float = NAN,
     ) -> tuple[Quat, float, float]:
         """One control step.
 
         p, v: estimate, world; yaw [rad]; tilt_max [rad]; flying: False while the thrust ramp of a take-off runs, when
-        thrust may be zero and nothing is integrated. Returns attitude setpoint (w, x, y, z), thrust 0..1 and the
+        thrust may be zero and nothing is integrated; climb_rate: controlled in place of v's vertical part, whose slope still damps. Returns attitude setpoint (w, x, y, z), thrust 0..1 and the
         yaw rate to feed forward [rad/s].
         """
         floor = self._thr_min if flying else 0.0
@@ -102,9 +104,10 @@ class PositionControl:
             self.integral[:2] = [0.0, 0.0]
         v_sp = self._velocity(p, sp)
         self.velocity_sp = v_sp
-        a = self._acceleration(dt, v, v_sp, sp)
+        controlled = v if math.isnan(climb_rate) else (v[0], v[1], climb_rate)
+        a = self._acceleration(dt, v, controlled, v_sp, sp)
         self._climb_acceleration = a[2]
-        thrust, (tx, ty, tz) = self._thrust(dt, v, v_sp, a, tilt_max, floor)
+        thrust, (tx, ty, tz) = self._thrust(dt, controlled, v_sp, a, tilt_max, floor)
         yaw_rate = sp.yaw_rate if math.isfinite(sp.yaw_rate) else 0.0
         if math.isfinite(sp.yaw):
             self._yaw = sp.yaw
@@ -128,7 +131,7 @@ class PositionControl:
             z = min(max(z, -self._down_max), self._up_max, self.climb_limit)
         return x, y, z
 
-    def _acceleration(self, dt: float, v: Vector, v_sp: Vec3, sp: PositionSetpoint) -> list[float]:
+    def _acceleration(self, dt: float, v: Vector, controlled: Vector, v_sp: Vec3, sp: PositionSetpoint) -> list[float]:
         alpha = dt / (dt + 1.0 / (2.0 * math.pi * self._lp_hz))
         last = self._v_last or v
         out: list[float] = []
@@ -136,7 +139,7 @@ class PositionControl:
             self._slope[i] += alpha * ((v[i] - last[i]) / dt - self._slope[i])
             feed = sp.a[i] if math.isfinite(sp.a[i]) else 0.0
             if math.isfinite(v_sp[i]):
-                feed += self._vp[i] * (v_sp[i] - v[i]) + self.integral[i] - self._vd[i] * self._slope[i]
+                feed += self._vp[i] * (v_sp[i] - controlled[i]) + self.integral[i] - self._vd[i] * self._slope[i]
             out.append(feed)
         self._v_last = [v[0], v[1], v[2]]
         return out

@@ -257,3 +257,40 @@ def test_a_hover_thrust_that_is_set_before_the_flight_is_used(grounded):
     grounded.set_parameter("MPC_THR_HOVER", 0.4)
     grounded.run(0.2)
     assert grounded.autopilot.stack.position_control.hover == pytest.approx(0.4)
+
+
+def test_a_hand_over_from_offboard_begins_where_the_aircraft_is(flying):
+    """The setpoints of the mode before offboard are 1.5 m away: not followed again."""
+    stack = flying.autopilot.stack
+    stack.guidance.axes[2].p += 1.5
+    stack.guidance.axes[0].p -= 1.5
+    flying.stream = lambda now_s: flying.attitude_target(thrust=stack.position_control.hover, yaw=stack.yaw)
+    flying.run(1.2)
+    assert flying.set_mode(6) == 0
+    flying.run(0.3)
+    flying.stream = None
+    here = list(stack.observer.p)
+    assert flying.set_mode(*LOITER) == 0
+    flying.run(0.05)
+    assert math.dist(stack.position_sp.p, here) < 0.3
+
+
+@pytest.mark.parametrize("step_m", [2.0, -2.0])
+def test_a_reset_of_the_height_is_no_climb_rate(flying, step_m):
+    stack, down = flying.autopilot.stack, PositionSetpoint(v=(math.nan, math.nan, -0.7))
+    stack.observer._position_fused_s = stack.now_s - 100.0
+    before = stack.observer.p[2]
+    stack.observer._reset_position(stack.now_s, [0.0, 0.0, step_m])
+    assert stack.observer.p[2] == pytest.approx(before + step_m)
+    for _ in range(5):
+        flying.run(0.02)
+        assert abs(stack._climb_rate(down) - stack.observer.v[2]) < 0.6  # 8 m/s with the step in it
+
+
+def test_a_second_flight_takes_off_to_its_own_height(grounded):
+    guidance = grounded.autopilot.stack.guidance
+    guidance.takeoff_height = 3.0
+    grounded.take_off()
+    grounded.autopilot.commander.disarm(grounded.now_s, "test", force=True)
+    grounded.run(0.1)
+    assert grounded.autopilot.stack._guided_mode is None

@@ -54,5 +54,5 @@ def test_a_thrust_that_the_ground_carries_is_an_outlier():
     estimate = flown(0.36, 20.0)
     value = estimate.value
     for _ in range(round(1.0 / STEP_S)):
-        estimate.update(STEP_S, 0.1, 0.0, 0.0, 0.0)  # a seventh of a g at that thrust, and no acceleration
+        estimate.update(STEP_S, 0.1, 0.0, 0.0, 0.0)  # it would fall at 7 m/s², and stands
     assert estimate.value == pytest.approx(value, abs=0.01)

@@ -128,7 +128,7 @@ def test_with_gates_apart_the_height_stays_when_the_place_is_reset():
 
 
 def test_a_receiver_that_reports_a_larger_error_than_the_parameter_has_a_wider_gate_and_is_followed_slowly():
-    """As EKF2: with a reported 0.9 m a jump of 3 m is inside of five standard deviations, with 0.5 m it is not."""
+    """As EKF2: with a reported 0.9 m a jump of 3 m is inside of five standard deviations; with 0.1 m the parameter's 0.5 m counts."""
     moved = []
     for h_acc_m in (0.1, 0.9):
         observer = new()
@@ -176,6 +176,25 @@ def test_an_accuracy_that_is_none_raises_nothing(accuracy):
         fix = GnssFix(0.1 * i, (1.0, 0.0, 0.0), (0.0, 0.0, 0.0), True, accuracy, accuracy, accuracy)
         observer.correct_gnss(0.1 * i, fix)
     assert math.isfinite(observer.p[0])
+
+
+def test_a_barometer_before_the_first_fix_does_not_draw_the_height():
+    observer = new()
+    for i in range(round(5.0 / STEP_S)):
+        t = i * STEP_S
+        observer.predict(t, (0.0, 0.0, 9.80665), LEVEL)
+        if i % 5 == 0:
+            observer.correct_baro(t, 0.0)
+        if i % 25 == 0 and t > 1.0:
+            observer.correct_gnss(t, GnssFix(t, (0.0, 0.0, 5.0), (0.0, 0.0, 0.0), True))
+    assert observer.p[2] == pytest.approx(5.0, abs=0.01)
+
+
+def test_the_bias_of_the_accelerometer_is_a_share_of_what_is_learnt():
+    observer = new()
+    drive(observer, 120.0, bias=0.1)
+    assert observer.bias[0] == pytest.approx(-0.1, abs=0.01)
+    assert observer.sensor_bias[0] == pytest.approx(observer.bias[0] / 2)
 
 
 def test_the_gains_follow_the_parameters_and_the_accuracy_whichever_is_larger():

@@ -186,7 +186,7 @@ def test_every_restart_counts_and_a_log_that_begins_later_keeps_what_was_counted
 
 @pytest.mark.parametrize("same", [{"pid": 1}, {"seq": 0}])
 def test_errors_and_processor_time_are_those_of_all_starts_of_a_process(flight, same):
-    """Either number tells the processes apart, also where the second one's start took more time than the first had used."""
+    """Either number separates the processes, also where the second one's start took more time than the first had used."""
     first = [msgspec.structs.replace(m, errors=2, last_error="ValueError: x") for m in flight["health"]]
     again = [
         msgspec.structs.replace(m, **same, **({"cpu_s": 0.5 + m.cpu_s} if m.pid == 2 else {}))
