@@ -366,7 +366,7 @@ FLIGHTS: dict[str, SafetyFlight] = {
     # PX4 follows such a jump by a reset of its position 7 s later, when the return has begun
     "gnss_jumped": SafetyFlight((HIDDEN, fault("gnss_jump", 0.0, 8.0, 0.0)), 3.0, "DONE", 2.5, "search"),
     # PX4's velocity follows the jump in part, and the estimate follows PX4's velocity
-    "hidden_at_jump": SafetyFlight((HIDDEN, fault("gnss_jump", -3.4, -3.4, 0.0)), 2.6, "DONE"),
+    "hidden_at_jump": SafetyFlight((HIDDEN, fault("gnss_jump", -4.0, -1.0, 0.0)), 2.6, "DONE"),
     "uncertainty_relative": SafetyFlight((fault("estimator_uncertain", 0.0, 0.8),), 1.0, "DONE"),
     "uncertainty_position": SafetyFlight((fault("estimator_uncertain", 4.0, 0.0),), 2.0, "DONE", 6.0, "search"),
     "marker_lost": SafetyFlight((HIDDEN,), 3.5, "DONE"),
@@ -385,9 +385,9 @@ FLIGHTS: dict[str, SafetyFlight] = {
         attack=_satellites_lost_later,
         cause="bundle_twice",
     ),
-    "control_error": SafetyFlight((fault("gust", 0.0, 6.0, 0.0, lasts_s=1.2),), 2.0, "HOLD", 4.0),
+    "control_error": SafetyFlight((fault("gust", -7.3, 0.0, 0.0, lasts_s=1.5),), 2.2, "HOLD", 4.0),
     # for longer it turns over, and where it comes to is chance
-    "tilt": SafetyFlight((fault("motors_weak", 0, 0, 0, 1, 1, 1, lasts_s=0.26),), 1.0, "PX4_HOLD", 3.0),
+    "tilt": SafetyFlight((fault("motors_weak", 0, 0, 0, 1, 1, 1, lasts_s=0.27),), 1.0, "PX4_HOLD", 3.0),
     # a gust that the controller tilts against, and an attitude loop with a fifth of its gain
     "tilt_error": SafetyFlight((fault("gust", 0.0, 3.0, 0.0, lasts_s=1.5),), 1.5, "DONE", 1.5, parameters=SLUGGISH),
     "throttle": SafetyFlight((fault("motors_weak", *[0.55] * 6),), 2.0, "DONE", 3.0),
