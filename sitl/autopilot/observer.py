@@ -36,11 +36,9 @@ HEIGHT_RESET_AFTER_S = 5.0  # since a height was fused, with gates_apart (EKF2: 
 VERTICAL_NOISE = 1.5  # of GNSS height and climb over EKF2's parameters, which are horizontal
 LEAST_NOISE = 0.01  # m and m/s, of a fix
 NO_AID_NOISE_M = 10.0  # EKF2_NOAID_NOISE: where GNSS is all there is, its position noise is taken for no larger
-EKF_PERIOD_S = (
-    0.01  # of EKF2's predictions (EKF2_PREDICT_US); it adds the noise of the inertial sensors at each of them
-)
-# Of an acceleration error that is learnt, what EKF2 takes for a bias of the accelerometer and not for tilt: in the first minutes of a
-# flight both are equally uncertain, and upwards there is no tilt.
+EKF_PERIOD_S = 0.01  # EKF2_PREDICT_US: the noise of the inertial sensors is added at each prediction
+# Of an acceleration error that is learnt, what EKF2 takes for a bias of the accelerometer and not for tilt: horizontally our judgement
+# (its noise parameters alone say far less), upwards there is no tilt.
 SENSOR_SHARES = (0.5, 0.5, 1.0)
 ACCURACY_CHANGE = 1.1  # factor in the reported accuracy from which on the gains are computed again
 BARO_PERIOD_S = 0.02

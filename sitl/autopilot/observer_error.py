@@ -20,9 +20,7 @@ from sitl.autopilot.observer import GNSS_PERIOD_S, OTHER_SOURCE, Gains, axis_noi
 from sitl.autopilot.parameters import Parameters
 from sitl.sensors import FRAME_S, SensorConfig, reported_accuracy
 
-FLIGHT_S = (
-    60.0  # after the start of the receiver: its walk, and with it the accuracy that it reports, is that of a hold
-)
+FLIGHT_S = 60.0  # after the start of the receiver: the accuracy that it reports is that of a hold
 DOUBLINGS = 24  # of the sum of A^k Q A^kᵀ
 
 

@@ -100,7 +100,7 @@ class PositionControl:
         floor = self._thr_min if flying else 0.0
         if not flying:
             self.integral = [0.0, 0.0, 0.0]
-        if not _is_controlled(sp):  # horizontally: with height alone PX4 forgets the tilt against the wind
+        if not _holds_sideways(sp):  # with height alone PX4 forgets the tilt against the wind
             self.integral[:2] = [0.0, 0.0]
         v_sp = self._velocity(p, sp)
         self.velocity_sp = v_sp
@@ -172,7 +172,7 @@ class PositionControl:
         return math.hypot(sideways, lift), (a[0] * share, a[1] * share, max(lift, 1e-3))
 
 
-def _is_controlled(sp: PositionSetpoint) -> bool:
+def _holds_sideways(sp: PositionSetpoint) -> bool:
     return all(math.isfinite(x) for x in sp.p[:2]) or all(math.isfinite(x) for x in sp.v[:2])
 
 

@@ -476,9 +476,8 @@ def loaded_for(begins: str) -> LoadedScenario:
         plan = msgspec.structs.replace(plan, limits=limits)
     elif begins == "resized":
         small = Fault(at_s=0.0, kind=FaultKind.BUNDLE_RESIZED, value=[RESIZED])
-        limits = msgspec.structs.replace(
-            plan.limits, fence_max_m=(15.0, 10.0, 12.0), distance_m=20.0
-        )  # it looks farther away
+        # It looks farther away: no fence may act before.
+        limits = msgspec.structs.replace(plan.limits, fence_max_m=(15.0, 10.0, 12.0), distance_m=20.0)
         plan = msgspec.structs.replace(plan, limits=limits)
         scenario = msgspec.structs.replace(scenario, fault=[small])
     elif begins == "pair":
