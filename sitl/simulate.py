@@ -26,7 +26,7 @@ from companion.runtime.flight_record import open_recorder
 from companion.runtime.fly import ending_line
 from companion.runtime.processes import RC_SWITCH
 from companion.runtime.resume import Place, run_with
-from sitl.flight_end import FlightEnd, judge
+from sitl.flight_end import FlightEnd, Structure, judge
 from sitl.flight_files import metadata_of
 from sitl.lockstep import Lockstep
 from sitl.scenario import CameraMode, LoadedScenario, SensorKind, load_scenario
@@ -138,7 +138,8 @@ def _result(loaded: LoadedScenario, lockstep: Lockstep, stack: str, seed: int) -
         status,
         loaded.plan.limits,
         None if loaded.plan.satellites else _taken_s(lockstep),
-        contacts,
+        contacts or (),
+        Structure.of(loaded.scenario.scene, lockstep.world.airframe) if contacts is None else None,
     )
     return {
         "scenario": loaded.scenario.name,

@@ -136,11 +136,6 @@ def test_a_contact_is_a_failure_and_a_landing_is_none():
     assert judge(FLOWN, DONE, LIMITS, contacts=[contact(1.5, landing=True)]) == (FlightEnd.COMPLETED, "")
 
 
-def test_the_face_of_a_bundle_stands_for_the_structure_only_without_solids():
-    assert judge(FLOWN, DONE, LIMITS) == (FlightEnd.FAILED, "contact with the structure at bundle pier")
-    assert judge(FLOWN, DONE, LIMITS, contacts=[]) == (FlightEnd.COMPLETED, "")
-
-
 def test_what_was_wrong_before_a_contact_is_the_cause():
     beyond = truth((0.0, 0.0, 0.0), (0.0, 9.0, 3.0), (5.9, 0.0, 3.0))
     assert judge(beyond, DONE, LIMITS, contacts=[contact(1.5)])[1] == "4.0 m beyond a limit of the mission"
