@@ -4,6 +4,7 @@ It has no clock and no socket: the lockstep runner and the real-time process bot
 images.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -130,7 +131,7 @@ class World:
         self.marker_attacks = MarkerAttacks(self.camera.printed, streams[5])
         self.devices = None if scenario.devices is None else _devices(loaded, scenario.devices, self.camera, seed)
         self.camera_frozen = False  # every image is the one before
-        self._newest_image: Image | None = None
+        self._last_exposure: Callable[[], Image] | None = None
         self.push_m_s2 = (0.0, 0.0, 0.0)  # force over mass beyond that of the scenario's wind
         self.motor_shares: Array | None = None  # of their commands that the motors obey; None: all of them
         self.camera_error_std_m = 0.0  # displacement of the camera in each image
@@ -204,16 +205,12 @@ class World:
 
     def exposure(self) -> Callable[[], Image]:
         """Expose an image now; the returned call draws it, also in another thread, in the order of exposure."""
-        if self.camera_frozen and self._newest_image is not None:
-            frozen, stamp_s = self._newest_image, self.now_s
-            return lambda: msgspec.structs.replace(frozen, stamp_s=stamp_s)
-        draw = self._exposed()
-
-        def drawn() -> Image:
-            self._newest_image = draw()
-            return self._newest_image
-
-        return drawn
+        if self.camera_frozen and self._last_exposure is not None:
+            frozen, stamp_s = self._last_exposure, self.now_s
+            return lambda: msgspec.structs.replace(frozen(), stamp_s=stamp_s)
+        # Drawn once: a frozen camera shows the image that was exposed last, however far the drawing is behind.
+        self._last_exposure = functools.cache(self._exposed())
+        return self._last_exposure
 
     def _exposed(self) -> Callable[[], Image]:
         plant, size, now_s = self.plant, self.camera.config, self.now_s
