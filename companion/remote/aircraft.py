@@ -30,6 +30,7 @@ from companion.fcu.link.decoded import (
     StatusText,
     SysStatus,
 )
+from companion.fcu.link.framing import CURRENT_MODE
 from companion.fcu.link.params import decode_value, read_request
 from companion.fcu.link.rate_limiter import RateLimiter
 from companion.fcu.link.sender import Sender
@@ -39,6 +40,7 @@ from companion.fcu.modes import mode_number
 from companion.fcu.ned import swap_attitude, swap_world
 from companion.fcu.status import LANDED_AGE_S, VehicleStatus
 from companion.remote.sticks import ManualControl
+from companion.remote.watches import ArmingWatch, ModeWatch, Unwanted
 
 SYSTEM_ID, COMPONENT_ID = 254, common.MAV_COMP_ID_MISSIONPLANNER  # beside QGroundControl, which is 255/190
 SILENCE_S = 1.0  # without a frame of the autopilot the link counts as lost
@@ -56,6 +58,7 @@ STREAMS = {
     common.MAVLINK_MSG_ID_SYS_STATUS: (0.4, 1.0),
     common.MAVLINK_MSG_ID_BATTERY_STATUS: (0.4, 1.0),
     common.MAVLINK_MSG_ID_RC_CHANNELS: (0.9, 5.0),
+    CURRENT_MODE: (0.9, 10.0),  # sent on change and every half second: a mode that is chosen for a moment shows, too
 }
 PARAMETERS = ("COM_RC_IN_MODE", "COM_RC_LOSS_T", "NAV_RCL_ACT", "MAN_DEADZONE", "MPC_MAN_TILT_MAX")
 
@@ -175,22 +178,29 @@ class Aircraft:
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
-    def set_mode(self, mode: FcuMode, answer: Answer, now_s: float) -> None:
-        """Request a flight mode of PX4; the answer is PX4's."""
+    def set_mode(self, mode: FcuMode, answer: Answer, now_s: float, unwanted: Unwanted) -> None:
+        """Request a flight mode of PX4; the answer is PX4's, or that none came.
+
+        unwanted: why the request is not to be sent again, "" while it is.
+        """
         main, sub = mode_number(mode)
         custom = float(common.MAV_MODE_FLAG_CUSTOM_MODE_ENABLED)
         parameters = (custom, float(main), float(sub), 0.0, 0.0, 0.0, 0.0)
-        self._commands.start(common.MAV_CMD_DO_SET_MODE, parameters, answer, now_s, SECOND_ACK_S)
+        self._now_s = now_s
+        watch = ModeWatch(self.vehicle, self._clock, self._request_heartbeat, unwanted, mode)
+        self._commands.start(common.MAV_CMD_DO_SET_MODE, parameters, answer, now_s, SECOND_ACK_S, watch)
 
-    def arm(self, arm: bool, answer: Answer, now_s: float) -> None:
-        """Request to arm or disarm, with all of PX4's checks."""
+    def arm(self, arm: bool, answer: Answer, now_s: float, unwanted: Unwanted) -> None:
+        """Request to arm or disarm, with all of PX4's checks; to arm is never sent again. `unwanted` as for a mode."""
 
         def answered(outcome: Outcome) -> None:
             self._request_heartbeat()
             answer(outcome)
 
         parameters = (1.0 if arm else 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-        self._commands.start(common.MAV_CMD_COMPONENT_ARM_DISARM, parameters, answered, now_s)
+        self._now_s = now_s
+        watch = ArmingWatch(self.vehicle, self._clock, self._request_heartbeat, unwanted, arm)
+        self._commands.start(common.MAV_CMD_COMPONENT_ARM_DISARM, parameters, answered, now_s, watch=watch)
 
     def manual_control(self, control: ManualControl) -> None:
         """Send the sticks once."""
@@ -249,6 +259,9 @@ class Aircraft:
                 continue
             parameters = (float(number), 1e6 / rate_hz, 0.0, 0.0, 0.0, 0.0, 0.0)
             self._commands.start(common.MAV_CMD_SET_MESSAGE_INTERVAL, parameters, lambda outcome: None, now_s)
+
+    def _clock(self) -> float:
+        return self._now_s
 
     def _send(self, message: OutgoingMessage) -> None:
         self._out.append(self._codec.encode(message, self._now_s))

@@ -8,6 +8,7 @@ Rules:
 * a sample counts only if the page has just seen the aircraft: it names the newest state that reached the page, and one
   older than `DEAD_MAN_S` makes the sample as old. Samples that waited in a network therefore move nothing;
 * likewise a request counts only if the page had seen a state of the last `COMMAND_AGE_S`. Giving the sticks back always counts;
+* a request that was not answered is sent again only for the page that made it, while the sticks have not changed hands;
 * connections without the token give way to newer ones, so that they keep no pilot out;
 * nothing that cannot be decoded, nothing beyond its range and nothing without the token has an effect.
 """
@@ -129,6 +130,7 @@ class Station:
         self._clients: dict[int, _Client] = {}
         self._holder: _Holder | None = None
         self._stopped = ""  # why the sticks stopped last
+        self._hands = 0  # counts that the sticks were taken or have stopped
         self._ahead_rad = math.nan
         self._sent: deque[float] = deque()
         self._sent_s = -math.inf
@@ -261,6 +263,7 @@ class Station:
             dead_zone = min(max(self.aircraft.parameters["MAN_DEADZONE"], 0.0), 0.9)
             self._holder = _Holder(client, modes, now_s, sample_s=now_s, dead_zone=dead_zone)
             self._stopped = ""
+            self._hands += 1
             self._drop_questions()
             self._log(f"sticks taken by {known.address}")
             self._answer(client, "take", True, "you have the sticks")
@@ -330,6 +333,7 @@ class Station:
         if holder is None:
             return
         self._stopped = reason
+        self._hands += 1
         self._drop_questions()
         address = self._clients[holder.client].address if holder.client in self._clients else "a closed page"
         self._log(f"sticks of {address} stopped: {reason}")
@@ -377,7 +381,8 @@ class Station:
             self._answer(client, "mode", False, f"take the sticks first: {mode} is flown by sticks")
         else:
             self._log(f"mode {mode} requested by {self._clients[client].address}")
-            self.aircraft.set_mode(mode, partial(self._answered, client, "mode", mode), now_s)
+            answer = partial(self._answered, client, "mode", mode)
+            self.aircraft.set_mode(mode, answer, now_s, partial(self._unwanted, client, self._hands))
 
     def _no_arming(self, client: int, arm: bool, now_s: float) -> str:
         """Why a page may not arm or disarm now, "" when it may; checked for the question and again for the yes."""
@@ -414,7 +419,16 @@ class Station:
         else:
             word = "arm" if question.arm else "disarm"
             self._log(f"{word} requested by {self._clients[client].address}")
-            self.aircraft.arm(question.arm, partial(self._answered, client, "arm", word), now_s)
+            answer = partial(self._answered, client, "arm", word)
+            self.aircraft.arm(question.arm, answer, now_s, partial(self._unwanted, client, self._hands))
+
+    def _unwanted(self, client: int, hands: int) -> str:
+        """Why a request of a page is not to be sent again, "" while it is. hands: `_hands` when it was made."""
+        if client not in self._clients:
+            return "the page was closed"
+        if hands == self._hands:
+            return ""
+        return f"the sticks have stopped ({self._stopped})" if self._stopped else "the sticks have changed hands"
 
     def _drop_questions(self) -> None:
         """The sticks change hands: a yes to what was asked before would be another page's."""

@@ -7,6 +7,7 @@ import msgspec
 from pymavlink.dialects.v20 import common
 
 from companion.core.enums import FcuMode
+from companion.fcu.link.framing import CURRENT_MODE, Framer
 from companion.remote.aircraft import SYSTEM_ID, Aircraft
 from companion.remote.protocol import PROTOCOL
 from companion.remote.station import Station
@@ -26,8 +27,10 @@ EXACT = msgspec.structs.replace(
 )
 RATES = {
     "HEARTBEAT": 1, "ATTITUDE_QUATERNION": 50, "LOCAL_POSITION_NED": 25, "EXTENDED_SYS_STATE": 5, "SYS_STATUS": 1,
-    "BATTERY_STATUS": 1, "RC_CHANNELS": 5,
+    "BATTERY_STATUS": 1, "RC_CHANNELS": 5, "CURRENT_MODE": 10,
 }  # fmt: skip
+
+NUMBERS = {kind.msgname: number for number, kind in common.mavlink_map.items()} | {"CURRENT_MODE": CURRENT_MODE}
 
 
 class FakePage:
@@ -88,7 +91,7 @@ class RemoteFlight:
         self.log: list[str] = []
         self.linked = True
         self.lost: set[str] = set()  # messages of the flight controller that do not arrive
-        self._down_parser = common.MAVLink(None)
+        self._framer = Framer()
         self._parser = common.MAVLink(None)
         self.flight.listener = self._down
         self.flight.stream = self._up
@@ -162,8 +165,9 @@ class RemoteFlight:
 
     def _down(self, data: bytes) -> None:
         if self.lost and data:
-            messages = self._down_parser.parse_buffer(data) or []
-            data = b"".join(bytes(m.get_msgbuf()) for m in messages if m.get_type() not in self.lost)
+            buffer, frames = self._framer.frames(data)
+            lost = {NUMBERS[name] for name in self.lost}
+            data = b"".join(buffer[f.start : f.end] for f, _ in frames if f.number not in lost)
         if data and self.linked:
             self.aircraft.receive(data, self.now_s)
 
