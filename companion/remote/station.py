@@ -155,7 +155,7 @@ class Station:
             # of the computer with the most of them: a computer that opens many ends its own
             hosts = Counter(c.host for c in unknown.values())
             host = max(hosts, key=hosts.__getitem__)
-            self._end(next(number for number, c in unknown.items() if c.host == host))
+            self._end(next(number for number, c in unknown.items() if c.host == host), now_s)
 
     def knows(self, client: int) -> bool:
         """Whether a connection has shown the token."""
@@ -163,7 +163,7 @@ class Station:
 
     def close(self, client: int, now_s: float) -> None:
         """A connection has ended."""
-        if self._holder is not None and self._holder.client == client:
+        if self._holds(client):
             self._stop("the page was closed", now_s)
         self._clients.pop(client, None)
         self._questions.pop(client, None)
@@ -205,7 +205,9 @@ class Station:
                     self._confirm(client, message.question, now_s)
 
     def _greet(self, client: int, known: _Client, hello: Hello, now_s: float) -> None:
-        if hello.protocol != PROTOCOL:
+        if known.known:  # it has shown the token: what it says of itself now ends neither its place nor its sticks
+            self._report_invalid(client, known, "hello is the first message only", now_s)
+        elif hello.protocol != PROTOCOL:
             text = f"this page is of protocol {hello.protocol}, the remote of {PROTOCOL}: reload the page"
             self._refuse(client, text, now_s, final=True)
         elif not hmac.compare_digest(hello.token.encode(), self._token):
@@ -214,8 +216,6 @@ class Station:
                 self._log(f"wrong token from {known.address} ({self.wrong_tokens} so far)")
             text = "wrong token: open the address that companion remote printed"
             self._refuse(client, text, now_s, WRONG_TOKEN_S, final=True)
-        elif known.known:
-            return
         elif sum(c.known for c in self._clients.values()) >= KNOWN_MAX:
             self._refuse(client, f"{KNOWN_MAX} pages are open: close one of them", now_s)
         else:
@@ -226,11 +226,12 @@ class Station:
         known = self._clients[client]
         known.refusal, known.final, known.closes_s = reason, final, now_s + delay_s
 
-    def _end(self, client: int) -> None:
+    def _end(self, client: int, now_s: float) -> None:
         """Tell a refused connection why, and close it."""
-        known = self._clients.pop(client)
+        known = self._clients[client]
         reason = known.refusal or "too many connections without the token"
         self._tell(client, "refused", reason=reason, final=known.final)
+        self.close(client, now_s)
         self._out.closed.append((client, reason))
 
     def _report_invalid(self, client: int, known: _Client, reason: str, now_s: float) -> None:
@@ -465,7 +466,7 @@ class Station:
             if not known.known and known.closes_s == math.inf and now_s - known.since_s > HELLO_S:
                 self._refuse(client, "no token", now_s)
         for client in [client for client, known in self._clients.items() if known.closes_s <= now_s]:
-            self._end(client)
+            self._end(client, now_s)
         if now_s - self._state_s >= STATE_PERIOD_S - STEP_S / 2:
             self._state_s = now_s
             self._publish_state(now_s)

@@ -274,6 +274,22 @@ def test_a_wrong_token_is_refused(standing, token):
     assert page.last("refused")["final"]
 
 
+@pytest.mark.parametrize("hello", [{"token": "wrong"}, {"protocol": PROTOCOL - 1}, {}])
+def test_a_second_hello_is_not_used_and_the_sticks_go_on(remote, hello):
+    """The page lost its place and kept the sticks: no page got a state any more."""
+    page = remote.flying(height_m=2.0)
+    other = remote.page()
+    count = len(remote.sent)
+    page.send(remote.now_s, **{"type": "hello", "protocol": PROTOCOL, "token": TOKEN, **hello})
+    remote.run(1.5)
+    assert "hello is the first message only" in page.answers("message")[-1]
+    assert page.last("state")["you"] and not page.closed and len(remote.sent) - count >= 1.5 * 25
+    assert other.last("state")["s"] == pytest.approx(remote.now_s, abs=0.1)
+    remote.close(page)
+    remote.run(0.2)
+    assert other.last("state")["stopped"] == "the page was closed" and not other.last("state")["owner"]
+
+
 def test_ten_wrong_tokens_a_second_do_not_disturb_the_pilot(remote):
     page = remote.flying(height_m=2.0)
     page.move(ahead=0.2)
