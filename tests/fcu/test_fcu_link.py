@@ -16,7 +16,7 @@ from companion.core.config import ConfigError
 from companion.fcu.link import holders
 from companion.fcu.link.link import RETRY_S, check_url, open_link
 from companion.fcu.link.sender import ANY_SENDER, Sender
-from companion.fcu.link.transports import PEER_SILENCE_S
+from companion.fcu.link.transports import PEER_SILENCE_S, SERIAL_SILENCE_S
 
 KEY = bytes(range(32))
 
@@ -409,6 +409,7 @@ def test_a_serial_name_that_led_elsewhere_for_a_while_leads_back(serial_pair, cl
     assert link.read() == b"" and link.trouble == "", "the other port is open, and silent"
     back = plug()
     os.write(back, FRAME)
+    clock.now_s += SERIAL_SILENCE_S + 0.01
     assert link.read() == b""
     assert "no such device" in link.trouble and link.losses == 2
     clock.now_s += RETRY_S + 0.01
@@ -418,6 +419,32 @@ def test_a_serial_name_that_led_elsewhere_for_a_while_leads_back(serial_pair, cl
     link.close()
     os.close(other)
     os.close(back)
+
+
+@pytest.mark.parametrize("name", ["leads to another adapter", "is gone"])
+def test_a_serial_port_that_delivers_is_not_closed_for_its_name(serial_pair, clock, name):
+    """udev gave the name to an adapter that appeared in flight: the link was lost, and setpoints went to that adapter."""
+    device, plug = serial_pair
+    first = plug()
+    link = open_link(f"serial:{device}:57600", clock, sender=ANY_SENDER)
+    if name == "is gone":
+        device.unlink()
+    else:
+        other = plug()
+    for _ in range(20):
+        clock.now_s += SERIAL_SILENCE_S / 4
+        assert link.read() == b"" and link.trouble == ""
+        clock.now_s += SERIAL_SILENCE_S / 4
+        os.write(first, FRAME)
+        assert link.read(1.0) == FRAME
+        assert link.write(b"setpoint") and read_exactly(first, 8) == b"setpoint"
+    assert link.losses == 0
+    clock.now_s += SERIAL_SILENCE_S
+    assert link.read() == b"" and link.losses == 1, "silent: the name counts"
+    link.close()
+    os.close(first)
+    if name != "is gone":
+        os.close(other)
 
 
 def test_a_frame_that_the_driver_took_in_part_is_finished_before_any_other(serial_pair, clock, monkeypatch):

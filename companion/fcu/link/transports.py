@@ -25,6 +25,10 @@ FAILURES = (OSError, ValueError, serial.SerialException)  # what a transport may
 # router); a TCP connection as silent is made again (the other end is gone without a word). PX4 sends every second at least.
 PEER_SILENCE_S = 5.0
 PEER_CHECK_S = 0.5  # between two checks that the peer's datagrams have frames of the flight controller
+# A serial port without a byte for this long may be another than the flight controller's: only then its name counts. PX4
+# sends telemetry many times a second and a heartbeat every second; a port that delivers is the right one, whatever device
+# udev gives the name to.
+SERIAL_SILENCE_S = 1.0
 LOCKED = (errno.EAGAIN, errno.EBUSY)  # flock(2) and TIOCEXCL of another process
 READ_MAX = 65_536  # bytes of one read
 FOREIGN_MAX = 3  # addresses of others that are kept
@@ -68,10 +72,11 @@ def describe(error: Exception) -> str:
 class SerialPort:
     """A UART or USB serial port; it can be unplugged and plugged in again."""
 
-    def __init__(self, device: str, baud: int) -> None:
+    def __init__(self, device: str, baud: int, clock: Callable[[], float]) -> None:
         self.foreign = 0
         self.foreign_senders: tuple[str, ...] = ()
-        self._device, self._baud = device, baud
+        self._device, self._baud, self._clock = device, baud, clock
+        self._heard_s = 0.0  # when the newest byte arrived, or the port was opened
         self._port: serial.Serial | None = None
         self._tail = b""  # rest of a frame that the driver took in part
 
@@ -79,7 +84,7 @@ class SerialPort:
         if not Path(self._device).exists():
             raise OSError(errno.ENODEV, "unplugged")
         self._port = serial.Serial(self._device, self._baud, timeout=0, write_timeout=0, exclusive=True)
-        self._tail = b""
+        self._tail, self._heard_s = b"", self._clock()
 
     def fileno(self) -> int:
         return int(self._port.fileno()) if self._port is not None else -1
@@ -95,14 +100,17 @@ class SerialPort:
 
     def read(self) -> bytes:
         data = os.read(self.fileno(), READ_MAX)
-        if not data:  # no data or a hang-up: only poll can distinguish them
-            poll = select.poll()
-            poll.register(self.fileno(), 0)
-            if poll.poll(0) or not self._is_open():
-                raise OSError(errno.ENODEV, "unplugged")
+        if data:
+            self._heard_s = self._clock()
+            return data
+        poll = select.poll()  # no data or a hang-up: only poll can distinguish them
+        poll.register(self.fileno(), 0)
+        silent = self._clock() - self._heard_s >= SERIAL_SILENCE_S
+        if poll.poll(0) or (silent and not self._is_named()):
+            raise OSError(errno.ENODEV, "unplugged")
         return data
 
-    def _is_open(self) -> bool:
+    def _is_named(self) -> bool:
         """Whether the name still leads to the open device.
 
         udev may point the name to another port while the flight controller restarts. That port stays silent, and without
