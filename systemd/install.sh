@@ -17,6 +17,7 @@ PYTHON=${PYTHON:-python3}
 VEHICLE=
 USER_NAME=companion
 CORES_NEEDED=4 # the units' CPUAffinity= names cores 2 and 3
+SAY_VERSION='import sys; print("%d.%d" % sys.version_info[:2])'
 PROGRAM='companion acados_gen calibration sitl pyproject.toml requirements.lock'
 UNITS='companion.target companion-recorder.service companion-fcu.service companion-estimator.service
 companion-controller.service companion-tracker.service companion-camera.service companion-payload.service
@@ -166,9 +167,36 @@ point_at() { # point_at LINK TARGET: atomically, so that the link always exists
     run mv -T "$1.next" "$1"
 }
 
+# environment_problem RELEASE [VERSION]: why its Python environment cannot be used, nothing when it can. An upgrade of the
+# system can take the interpreter away, or put another one behind its name that does not find the packages.
+environment_problem() {
+    if [ ! -x "$1/venv/bin/python" ] || [ ! -x "$1/venv/bin/companion" ]; then
+        echo "its interpreter or its command is missing"
+    elif ! found=$("$1/venv/bin/python" -IBc "import companion, numpy, zmq; $SAY_VERSION" 2>/dev/null); then
+        echo "its packages cannot be imported"
+    elif [ "$found" != "${2:-$found}" ]; then
+        echo "it is of Python $found, and $PYTHON is $2"
+    fi
+}
+
+make_environment() { # make_environment RELEASE: a new one; its folder stays, so that one that was not finished is found
+    run "$PYTHON" -m venv --clear "$1/venv"
+    run "$1/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
+        --only-binary :all: -r "$1/source/requirements.lock"
+    run "$1/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps \
+        --no-build-isolation -e "$1/source"
+}
+
 make_release() {
     release=$OPT/releases/$RELEASE
-    if [ -e "$release/.complete" ] && { [ "$WITH_VENV" = no ] || [ -x "$release/venv/bin/companion" ]; }; then
+    problem=
+    if [ -e "$release/.complete" ] && [ "$WITH_VENV" = yes ]; then
+        problem=$(environment_problem "$release" "$("$PYTHON" -c "$SAY_VERSION")")
+    fi
+    if [ -n "$problem" ]; then
+        say "rebuild $release/venv: $problem"
+        make_environment "$release"
+    elif [ -e "$release/.complete" ]; then
         say "have    $release"
     else
         say "install $release"
@@ -182,11 +210,7 @@ make_release() {
         # The copy has no repository; logs and `companion --version` name the commit from this file.
         run sh -c "echo '$(source_commit)' > '$release/source/companion/core/commit.txt'"
         if [ "$WITH_VENV" = yes ]; then
-            run "$PYTHON" -m venv "$release/venv"
-            run "$release/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
-                --only-binary :all: -r "$release/source/requirements.lock"
-            run "$release/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps \
-                --no-build-isolation -e "$release/source"
+            make_environment "$release"
         fi
         run touch "$release/.complete"
     fi
@@ -285,6 +309,17 @@ rollback() {
     previous=$(readlink "$OPT/previous" 2>/dev/null || true)
     [ -n "$previous" ] || fail "$OPT/previous: there is no earlier version"
     [ -e "$OPT/$previous/.complete" ] || fail "$OPT/$previous: not a complete version"
+    # A working environment stays, whichever Python it is of. Without its folder the version was installed by --no-venv.
+    if [ "$WITH_VENV" = yes ] && [ -e "$OPT/$previous/venv" ]; then
+        problem=$(environment_problem "$OPT/$previous")
+        if [ -n "$problem" ]; then
+            check_python
+            say "rebuild $OPT/$previous/venv: $problem"
+            make_environment "$OPT/$previous"
+            RELEASE=${previous#releases/}
+            make_kernels
+        fi
+    fi
     make_readable "$OPT/$previous"
     current=$(readlink "$OPT/current")
     point_at "$OPT/current" "$previous"

@@ -184,6 +184,85 @@ def test_a_rollback_needs_an_earlier_version(root):
     assert "there is no earlier version" in install("--root", root, "--rollback", status=2)
 
 
+FAKE_PYTHON = """#!/bin/sh
+case "$*" in
+*"-m venv"*)
+    for folder; do :; done
+    mkdir -p "$folder/bin"
+    rm -f "$folder/bin/python"
+    cp "$0" "$folder/bin/python"
+    printf '#!/bin/sh\\n' >"$folder/bin/companion"
+    chmod 755 "$folder/bin/companion"
+    echo made >>"$folder/made"
+    ;;
+*print*) echo VERSION ;;
+esac
+"""
+
+
+@pytest.fixture
+def pythons(tmp_path_factory):
+    """In place of interpreters: each makes an environment in a moment, and says of which version it is."""
+    folder = tmp_path_factory.mktemp("pythons")
+    for version in ("3.11", "3.13"):
+        path = folder / f"python{version}"
+        path.write_text(FAKE_PYTHON.replace("VERSION", version))
+        path.chmod(0o755)
+    return folder
+
+
+def removed(python) -> None:
+    """The system's upgrade took the interpreter away: its name in the environment leads nowhere."""
+    python.unlink()
+    python.symlink_to("/no/such/python3.11")
+
+
+def without_packages(python) -> None:
+    """Another interpreter is behind the name, which does not look where the packages are."""
+    python.write_text("#!/bin/sh\nexit 1\n")
+
+
+@pytest.mark.parametrize("fault", [removed, without_packages])
+def test_a_release_whose_environment_no_longer_works_gets_a_new_one(tmp_path, pythons, fault):
+    """It was taken for complete, and no process started."""
+    install("--root", tmp_path, PYTHON=str(pythons / "python3.11"))
+    venv = tmp_path / "opt/companion/current/venv"
+    assert "have " in install("--root", tmp_path, PYTHON=str(pythons / "python3.11"))
+    assert (venv / "made").read_text() == "made\n"
+    fault(venv / "bin/python")
+    dry = install("--root", tmp_path, "--dry-run", PYTHON=str(pythons / "python3.11"))
+    assert "would run" in dry and (venv / "made").read_text() == "made\n"
+    output = install("--root", tmp_path, PYTHON=str(pythons / "python3.11"))
+    (line,) = [line for line in output.splitlines() if line.startswith("rebuild ")]
+    assert "venv: its " in line and (venv / "made").read_text() == "made\nmade\n"
+    assert "rebuild" not in install("--root", tmp_path, PYTHON=str(pythons / "python3.11"))
+
+
+def test_a_release_gets_an_environment_of_the_python_that_is_asked_for(tmp_path, pythons):
+    install("--root", tmp_path, PYTHON=str(pythons / "python3.11"))
+    output = install("--root", tmp_path, PYTHON=str(pythons / "python3.13"))
+    assert f"it is of Python 3.11, and {pythons}/python3.13 is 3.13" in output
+    python = tmp_path / "opt/companion/current/venv/bin/python"
+    assert subprocess.run([python, "-c", "print"], capture_output=True, text=True).stdout == "3.13\n"
+    assert "rebuild" not in install("--root", tmp_path, PYTHON=str(pythons / "python3.13"))
+
+
+@pytest.mark.parametrize("fault", [None, removed, without_packages])
+def test_a_rollback_makes_a_new_environment_only_where_the_former_no_longer_works(tmp_path, pythons, fault):
+    install("--root", tmp_path, PYTHON=str(pythons / "python3.11"))
+    opt = tmp_path / "opt/companion"
+    newest = opt / os.readlink(opt / "current")
+    former = newest.with_name("0.0.9-former")
+    shutil.copytree(newest, former, symlinks=True)
+    (opt / "previous").symlink_to("releases/0.0.9-former")
+    if fault:
+        fault(former / "venv/bin/python")
+    output = install("--root", tmp_path, "--rollback", PYTHON=str(pythons / "python3.13"))
+    assert os.readlink(opt / "current") == "releases/0.0.9-former"
+    assert (f"rebuild {former}/venv" in output) == ("compile for" in output) == (fault is not None)
+    assert (former / "venv/made").read_text().count("made") == (2 if fault else 1)
+
+
 def test_a_missing_interpreter_is_reported_before_anything_is_changed(tmp_path):
     assert "no-such-python: no such program" in install("--root", tmp_path, status=2, PYTHON="no-such-python")
     assert list(tmp_path.iterdir()) == []
