@@ -6,7 +6,7 @@ import shutil
 import subprocess
 
 import pytest
-from unit_files import ROOT, UNITS, processes, settings, span_s, unit
+from unit_files import COMMON, ROOT, UNITS, processes, settings, span_s, unit
 
 from companion.runtime.manager import START_MAX_S, WATCHDOG_S
 from companion.runtime.processes import PROCESSES
@@ -15,6 +15,20 @@ EXPOSURE_MAX = 5.0  # of 10, as `systemd-analyze security` counts
 REAL_TIME = {"fcu", "estimator", "controller"}
 NEEDS_NETWORK = {"fcu", "payload"}  # the flight controller and a camera may be on Ethernet
 NAMES = sorted(row.name for row in PROCESSES)
+# settings whose values systemd collects; any other one has its last value alone (systemd.exec(5), systemd.unit(5))
+LISTS = {
+    "Service.DeviceAllow",
+    "Service.Environment",
+    "Service.EnvironmentFile",
+    "Service.IPAddressAllow",
+    "Service.RestrictAddressFamilies",
+    "Service.SupplementaryGroups",
+    "Service.SystemCallFilter",
+    "Unit.After",
+    "Unit.Documentation",
+    "Unit.PartOf",
+    "Unit.Wants",
+}
 RESUME = "resume-companion.service"  # reads the former flights once, before the mission
 
 analyze = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
@@ -24,6 +38,18 @@ def test_every_process_has_a_unit_and_every_unit_a_process():
     assert processes() == set(NAMES)
     wanted = settings(UNITS / "companion.target")["Unit.Wants"]
     assert sorted(" ".join(wanted).split()) == sorted(f"companion-{name}.service" for name in NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_common_settings_override_nothing_of_a_unit(name):
+    """They are read last: the camera's limit of 64 tasks was 32."""
+    own = settings(UNITS / f"companion-{name}.service")
+    assert own.keys() & settings(COMMON).keys() <= LISTS
+    assert all(len(values) == 1 for key, values in unit(name).items() if key not in LISTS)
+
+
+def test_libcamera_has_its_threads():
+    assert unit("camera")["Service.TasksMax"] == ["64"]
 
 
 @analyze
