@@ -109,6 +109,15 @@ class MissionNode(Node):
         return self._mission.flight.waypoint
 
     @property
+    def errors(self) -> int:
+        """Messages that were refused, and monitors that could not be evaluated."""
+        return super().errors + self._mission.safety.errors
+
+    @property
+    def last_error(self) -> str:
+        return self._mission.safety.last_error or super().last_error
+
+    @property
     def demand(self) -> Demand | None:
         """What the safety monitors demand."""
         return self._mission.safety.demand

@@ -78,6 +78,7 @@ HELD_BY = {
 # Of the estimate by the inertial measurements alone, which is valid for about 14 s; this stack sinks by 4 m in six of them.
 UNAIDED_S = 4.0
 RUNAWAYS = 3.0  # once may be an outlier; a state that runs away again and again explains an error that stays
+OFFSET_LEAST_M = 0.01  # no sensor explains less: a bound of 0 is none
 GNSS_JUMP_M = 3.5  # multipath moves a position by up to 3 m
 HIDDEN_AT_JUMP_S = (
     2.0  # PX4's velocity errs by up to 0.5 m/s some seconds after a jump, and nothing but the bundle shows it
@@ -622,7 +623,7 @@ MONITORS: tuple[Monitor, ...] = (
         lambda s: float(s.copies), lambda v, p: 1.0, escalation=(HOLD, RETREAT), escalation_s=3.0,
         advice="remove the copy"),
     Monitor("bundle_against_gnss", "bundle and GNSS or barometer have gone apart", "of their errors", CRITICAL, NEAR,
-        _witness(lambda w: w.gnss_offset_m / w.gnss_offset_max_m), lambda v, p: 1.0, hysteresis=0.1, after_s=0.5,
+        _witness(lambda w: w.gnss_offset_m / max(w.gnss_offset_max_m, OFFSET_LEAST_M)), lambda v, p: 1.0, hysteresis=0.1, after_s=0.5,
         escalation=(RETREAT, LAND, STOP_STREAMING), escalation_s=10.0, advice="be ready to take over", alone=False),
     Monitor("bundle_size", "bundle is not as large as its marker file says", "of its size", CRITICAL, NEAR,
         _witness(size_error), lambda v, p: SIZE_ERROR, hysteresis=0.02, after_s=SIZE_AFTER_S,

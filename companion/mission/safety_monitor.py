@@ -13,6 +13,10 @@ A retreat or return that was demanded is not interrupted by a milder action. Its
 while it lasts, so they would demand it again as soon as a hold had begun, and the aircraft would stop and go in turn. A
 monitor that begins with "hold" lands the aircraft then, if its cause lasts. Only one that says that something is ahead on
 the way home stops a return (`Monitor.halts_return`): while it demands to hold, nothing else demands to return.
+
+A monitor whose evaluation fails leaves the others alone. It warns once, and is counted for the process's health: a fault of
+the program is no reason to end a flight that the other monitors watch. One that was active already goes on as if its value
+were still beyond the limit.
 """
 
 import math
@@ -20,6 +24,7 @@ from typing import NamedTuple
 
 from companion.core.enums import Phase, SafetyAction
 from companion.core.messages import SafetyEvent
+from companion.core.text import plain
 from companion.core.vehicle import Vehicle
 from companion.mission.monitors import ACTIONS, ESCALATION_MIN_S, Monitor, may_sink_by, monitors_for
 from companion.mission.plan import Plan
@@ -105,7 +110,8 @@ class _Change(NamedTuple):
 class SafetyMonitor:
     """Evaluates the table; keeps the state of its monitors.
 
-    `limits`: of each monitor by name; `demand`: the action demanded since the last `update`, None when there is none.
+    `limits`: of each monitor by name; `demand`: the action demanded since the last `update`, None when there is none;
+    `errors` and `last_error`: evaluations that failed, since the start of the process.
     """
 
     def __init__(self, vehicle: Vehicle, plan: Plan, monitors: tuple[Monitor, ...] = ()) -> None:
@@ -113,6 +119,7 @@ class SafetyMonitor:
         self.monitors = monitors = monitors or monitors_for(plan)
         self.severity = {monitor.name: monitor.severity for monitor in monitors}
         self.limits = {monitor.name: monitor.limit(vehicle, plan) for monitor in monitors}
+        self.errors, self.last_error = 0, ""
         self._watched = {phase: tuple(m for m in monitors if phase in m.phases) for phase in Phase}
         self.reset()
 
@@ -123,6 +130,7 @@ class SafetyMonitor:
         self._phase: Phase | None = None  # of the last evaluation
         self._acted_s = -math.inf  # when the action last changed
         self._leaving = False  # a retreat or return was demanded; the mission proper has ended
+        self._failed_s: dict[str, float] = {}  # by monitor: when its evaluation failed last
 
     def active(self, name: str) -> bool:
         """A monitor is active."""
@@ -146,9 +154,58 @@ class SafetyMonitor:
         # The monitors that a phase does not watch end with its first evaluation; in the next ones they have no value.
         monitors = self._watched[snapshot.phase] if snapshot.phase == self._phase else self.monitors
         self._phase = snapshot.phase
-        changes = [change for monitor in monitors if (change := self._evaluate(monitor, snapshot)) is not None]
+        changes, failures = [], []
+        for monitor in monitors:
+            try:
+                change = self._evaluate(monitor, snapshot)
+            except Exception as error:  # in flight nothing raises, and the other monitors watch on
+                failures.append((monitor, self._note_error(monitor, error)))
+                change = self._unknown(monitor, snapshot)
+            if change is not None:
+                changes.append(change)
         self._decide(snapshot)
-        return [self._event(change, snapshot) for change in changes]
+        events = [self._event(change, snapshot) for change in changes]
+        return events + self._failure_events(failures, snapshot) if failures or self._failed_s else events
+
+    def _note_error(self, monitor: Monitor, error: Exception) -> str:
+        problem = plain(f"{type(error).__name__}: {error}", 120)
+        self.errors, self.last_error = self.errors + 1, f"monitor {monitor.name}: {problem}"
+        return problem
+
+    def _unknown(self, monitor: Monitor, s: SafetySnapshot) -> _Change | None:
+        """A monitor that cannot be evaluated: an active one stays so, and escalates."""
+        state = self._states[monitor.name]
+        return self._while_active(monitor, state, s, inside=False) if state.active else None
+
+    def _failure_events(self, failures: list[tuple[Monitor, str]], s: SafetySnapshot) -> list[SafetyEvent]:
+        """One warning when the evaluation of a monitor begins to fail, and a line when it works again."""
+        events = []
+        for monitor, problem in failures:
+            if monitor.name not in self._failed_s:
+                active = self._states[monitor.name].active
+                response = "it counts as beyond its limit" if active else "the mission continues without it"
+                text = f"monitor {monitor.name} cannot be evaluated ({problem}); {response}; be ready to take over"
+                events.append(self._failure_event(monitor, s, text, SafetyAction.WARN))
+            self._failed_s[monitor.name] = s.now_s
+        for monitor in self.monitors:
+            if s.now_s - self._failed_s.get(monitor.name, math.inf) >= CLEAR_S:
+                del self._failed_s[monitor.name]
+                note = "is evaluated again" if s.phase in monitor.phases else "is no longer watched"
+                events.append(self._failure_event(monitor, s, f"monitor {monitor.name} {note}", SafetyAction.NONE))
+        return events
+
+    def _failure_event(self, monitor: Monitor, s: SafetySnapshot, text: str, action: SafetyAction) -> SafetyEvent:
+        """action: of a monitor that is not active; an active one keeps its own."""
+        state = self._states[monitor.name]
+        return SafetyEvent(
+            stamp_s=s.now_s,
+            monitor=monitor.name,
+            active=state.active or action != SafetyAction.NONE,
+            value=float(state.value),
+            limit=float(self.limits[monitor.name]),
+            action=monitor.escalation[state.level] if state.active else action,
+            text=text[:1].upper() + text[1:],
+        )
 
     def _under_way(self, phase: Phase) -> int:
         """Rank of the action that the mission executes on demand; milder ones do not interrupt it."""
@@ -187,10 +244,10 @@ class SafetyMonitor:
                 return None
             state.active = False
             return _Change(monitor, state, "no longer watched")  # which does not say that it is over
+        excess = limit - value if monitor.below else value - limit
         state.value = value
         if monitor.detail is not None:
-            state.detail = monitor.detail(s) or state.detail
-        excess = limit - value if monitor.below else value - limit
+            self._detail(monitor, state, s)
         if state.active:
             return self._while_active(monitor, state, s, inside=excess <= -monitor.hysteresis)
         if not excess <= 0:  # written so that NaN counts as beyond the limit
@@ -202,6 +259,13 @@ class SafetyMonitor:
         else:
             state.bad_since_s = None
         return None
+
+    def _detail(self, monitor: Monitor, state: _MonitorState, s: SafetySnapshot) -> None:
+        """Which of several, for the message; without it the monitor is evaluated all the same."""
+        try:
+            state.detail = (monitor.detail(s) if monitor.detail is not None else "") or state.detail
+        except Exception as error:
+            self._note_error(monitor, error)
 
     def _while_active(self, monitor: Monitor, state: _MonitorState, s: SafetySnapshot, inside: bool) -> _Change | None:
         now_s = s.now_s

@@ -461,6 +461,13 @@ def test_a_forward_range_counts_for_the_standoff_like_the_distance_to_the_face()
     assert seen(monitor, all_of(of("status", range_m=0.9), NO_STATE, fields(status_age_s=0.6))) is None
 
 
+def test_an_offset_that_no_error_explains_is_beyond_its_limit():
+    monitor = next(monitor for monitor in MONITORS if monitor.name == "bundle_against_gnss")
+    assert beyond(monitor, seen(monitor, witness(gnss_offset_m=0.5, gnss_offset_max_m=0.0)))
+    assert not beyond(monitor, seen(monitor, witness(gnss_offset_m=0.0, gnss_offset_max_m=0.0)))
+    assert seen(monitor, witness(gnss_offset_m=0.5, gnss_offset_max_m=NAN)) is None
+
+
 def test_an_error_of_gnss_does_not_count_at_the_bundle_nor_one_of_the_bundle_away_from_it():
     away, near = (next(m for m in MONITORS if m.name == name) for name in ("innovation", "innovation_at_bundle"))
     assert seen(near, fields(nis={"position": 50.0, "marker": 0.5})) == 0.5

@@ -685,6 +685,28 @@ def test_the_message_names_the_process_without_health():
     assert "no health messages from a process (tracker, " in world.node.reason
 
 
+def test_a_monitor_that_cannot_be_evaluated_is_said_and_counted_and_the_others_act(monkeypatch):
+    """All monitors were blind, and the mission flew on with a battery that was critical."""
+    broken = []
+
+    def value(s):
+        if broken:
+            raise ZeroDivisionError("float division by zero")
+
+    monitors = tuple(m._replace(value=value) if m.name == "bundle_against_gnss" else m for m in MONITORS)
+    monkeypatch.setattr("companion.mission.safety_monitor.monitors_for", lambda plan: monitors)
+    world = fly_to("HOLD", bridge_plan)
+    assert world.node.errors == 0
+    broken.append(True)
+    world.run(1.0)
+    assert world.phase == "HOLD"
+    assert [(e.monitor, e.action) for e in world.events] == [("bundle_against_gnss", "warn")]
+    assert any("Monitor bundle_against_gnss cannot be evaluated (ZeroDivisionError" in c.text for c in world.commands)
+    assert world.node.errors == 20 and "bundle_against_gnss" in world.node.last_error
+    world.edit |= change(FcuStatus, battery_voltage_v=12.0)
+    world.run_until("LAND", 6.0)
+
+
 def test_a_computer_that_reports_no_numbers_is_no_event():
     world = World()
     world.edit[HostStatus] = lambda m: msgspec.structs.replace(

@@ -111,6 +111,75 @@ def test_a_monitor_outside_its_phases_is_not_evaluated():
     assert probes.run(5.0, 9.0) == []
 
 
+# --- a monitor that cannot be evaluated -------------------------------------------------------------------------------
+
+
+class Faulty:
+    """A safety table of two: the first raises while `broken`, the second can be evaluated."""
+
+    def __init__(self, **fields) -> None:
+        self.broken = False
+        self.probes = Probes(fields, {"escalation": ("land",)})
+        first, second = self.probes.monitor.monitors
+        before = first.value
+
+        def value(s):
+            return 1.0 / 0.0 if self.broken else before(s)
+
+        self.probes.monitor = SafetyMonitor(vehicle(), bridge_plan(), (first._replace(value=value), second))
+
+    def run(self, seconds: float, *values: float | None, broken: bool = True) -> list:
+        self.broken = broken
+        return self.probes.run(seconds, *values)
+
+
+def test_a_monitor_that_raises_warns_once_and_the_others_watch_on():
+    """One that raised ended the evaluation of all, and no limit counted any more."""
+    faulty = Faulty()
+    events = faulty.run(3.0, 0.5, 0.5)
+    assert [(e.monitor, e.active, e.action) for e in events] == [("probe0", True, "warn")]
+    assert events[0].text == (
+        "Monitor probe0 cannot be evaluated (ZeroDivisionError: float division by zero); the mission continues without it;"
+        " be ready to take over"
+    )
+    assert faulty.probes.action == ""
+    assert [(e.monitor, e.action) for e in faulty.run(1.0, 0.5, 1.5)] == [("probe1", "land")]
+    assert faulty.probes.action == "land"
+    assert faulty.probes.monitor.errors == 80 and "probe0: ZeroDivisionError" in faulty.probes.monitor.last_error
+
+
+def test_a_monitor_that_is_evaluated_again_says_so_and_demands_as_before():
+    faulty = Faulty()
+    faulty.run(1.0, 0.5, 0.5)
+    events = faulty.run(2.0, 0.5, 0.5, broken=False)
+    assert [(e.active, e.action, e.text) for e in events] == [(False, "", "Monitor probe0 is evaluated again")]
+    assert [e.action for e in faulty.run(1.0, 1.5, 0.5, broken=False)] == ["hold"]
+    assert [e.action for e in Faulty().run(0.05, 0.5, 0.5)] == ["warn"], "by a new table at once"
+
+
+def test_an_active_monitor_that_raises_goes_on_as_beyond_its_limit():
+    faulty = Faulty(escalation=("hold", "land"))
+    faulty.run(1.0, 1.5, 0.5, broken=False)
+    assert faulty.probes.action == "hold"
+    events = faulty.run(0.1, 0.5, 0.5)
+    assert [(e.active, e.action) for e in events] == [(True, "hold")] and "beyond its limit" in events[0].text
+    assert [e.action for e in faulty.run(3.0, 0.5, 0.5)] == ["land"]
+    assert faulty.probes.action == "land"
+
+
+def test_a_warning_ends_with_the_phases_of_its_monitor():
+    faulty = Faulty()
+    faulty.run(1.0, 0.5, 0.5)
+    faulty.probes.phase = Phase.RETURN
+    assert [(e.active, e.text) for e in faulty.run(2.0, 0.5, 0.5)] == [(False, "Monitor probe0 is no longer watched")]
+
+
+def test_a_detail_that_raises_leaves_its_monitor_alone():
+    probes = Probes(detail=lambda s: str(1 / 0), escalation=("land",))
+    assert [(e.action, e.text) for e in probes.run(1.0, 1.5)] == [("land", "Probe (1.5 m, limit 1); landing")]
+    assert probes.monitor.errors == 20
+
+
 # --- two monitors, one aircraft -------------------------------------------------------------------------------------
 
 
