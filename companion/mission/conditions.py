@@ -133,7 +133,9 @@ def _not_ready_for_handover(mission: MissionContext, now_s: float) -> str:
     if wind is not None and wind > WIND_SHARE:
         return f"too much wind ({wind:.2f} of the tilt of the aircraft, limit {WIND_SHARE:g})"
     speed_m_s = math.hypot(*state.v_W)
-    return f"too fast ({speed_m_s:.1f} m/s)" if speed_m_s > HANDOVER_SPEED_M_S else ""
+    if speed_m_s > HANDOVER_SPEED_M_S:
+        return f"too fast ({speed_m_s:.1f} m/s)"
+    return "; ".join(mission.start_monitors.problems_in_the_air())
 
 
 def arm_refused(mission: MissionContext, now_s: float) -> Found:

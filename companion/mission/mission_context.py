@@ -17,6 +17,7 @@ from companion.mission.reference_stream import ReferenceStream
 from companion.mission.requests import CommandRequests, Photographer
 from companion.mission.safety_monitor import SafetyMonitor
 from companion.mission.start_checks import problems, run_checks
+from companion.mission.start_monitors import StartMonitors
 
 
 class MissionContext:
@@ -40,6 +41,7 @@ class MissionContext:
         self.files = files
         self.inputs = MissionInputs(plan, vehicle)
         self.safety = SafetyMonitor(vehicle, plan)
+        self.start_monitors = StartMonitors(vehicle, plan)
         self.commands = CommandRequests()
         self.references = ReferenceStream()
         self.operator = OperatorRequests()
@@ -51,6 +53,7 @@ class MissionContext:
         """Reset safety, commands and flight state for a new flight; phase, reason and the previous cause are kept."""
         before = self.flight
         self.safety.reset()
+        self.start_monitors.reset()
         self.commands.forget()
         self.flight = FlightState(
             _photographer(self.plan),
@@ -87,26 +90,26 @@ class MissionContext:
         return self.references.finished(self.inputs.control(now_s))
 
     def start_problems(self, now_s: float) -> str:
-        """The start checks that fail, in one line; "" when all pass."""
-        found = problems(
-            run_checks(
-                self.inputs.latest,
-                self.inputs.healths,
-                self.vehicle,
-                self.plan,
-                self.inputs.home_W is not None,
-                now_s,
-                self.required_processes,
-                self.files,
-                self.inputs.errors_s,
-            )
+        """The start checks that fail and the monitors that would act at once, in one line; "" when there is none."""
+        checks = run_checks(
+            self.inputs.latest,
+            self.inputs.healths,
+            self.vehicle,
+            self.plan,
+            self.inputs.home_W is not None,
+            now_s,
+            self.required_processes,
+            self.files,
+            self.inputs.errors_s,
         )
+        found = problems(checks)
         if self.inputs.resets() > 0 and self.plan.satellites:  # else the handover takes the place again
-            return "; ".join(filter(None, ("estimator was reset since the take-off point was taken", found)))
+            found = "; ".join(filter(None, ("estimator was reset since the take-off point was taken", found)))
         if self.plan.start != "auto" and not found and (doubt := self.inputs.position_doubt(now_s)):
             # A message alone is not enough: without a settled fix PX4 dead-reckons, and the independent guard has no value.
-            return f"position: {doubt}"
-        return found
+            found = f"position: {doubt}"
+        failing = {check.name for check in checks if check.problem}
+        return "; ".join(filter(None, (found, *self.start_monitors.problems(failing))))
 
 
 def _photographer(plan: Plan) -> Photographer:

@@ -198,7 +198,10 @@ class MissionNode(Node):
         mission.inputs.note_way(now_s)
         self._note_structure()
         mission.inputs.note_tilt(now_s)
-        events = mission.safety.update(self.snapshot(now_s))
+        snapshot = self.snapshot(now_s)
+        events = mission.safety.update(snapshot)
+        if mission.flight.phase in ph.BEFORE_START:
+            mission.start_monitors.update(snapshot)
         if mission.safety.demand is None:
             mission.inputs.note_face(now_s)
         for event in events:

@@ -13,6 +13,7 @@ ON_TRAJECTORY = (Phase.TRANSFER, Phase.TRAJECTORY)  # at the bundle as well, if 
 WORKING = (Phase.SEARCH, *AT_BUNDLE, *ON_TRAJECTORY, Phase.INSPECT)  # the mission proper
 CONTROLLING = (*WORKING, Phase.PAUSE, Phase.RETREAT, Phase.RETURN)  # OFFBOARD, by this stack
 BEFORE_CONTROL = (Phase.TAKEOFF, Phase.ENTER_OFFBOARD)  # in the air, PX4 flies
+BEFORE_START = (Phase.WAIT_READY, Phase.ARM)  # a start may still be refused
 UNDER_WAY = (Phase.ARM, *BEFORE_CONTROL, *CONTROLLING, Phase.LAND)
 OBSERVING = (Phase.PX4_HOLD, Phase.PILOT)
 ENDED = (Phase.DONE, Phase.FAILED)

@@ -136,6 +136,12 @@ class SafetyMonitor:
         """A monitor is active."""
         return self._states[name].active
 
+    def found(self) -> dict[str, str]:
+        """What the active monitors have found, with value and limit, by name; without those that are about to clear."""
+        states = ((monitor, self._states[monitor.name]) for monitor in self.monitors)
+        holding = ((m, state) for m, state in states if state.active and state.good_since_s is None)
+        return {monitor.name: self._text(monitor, state) for monitor, state in holding}
+
     def may_sink(self, seen: bool) -> bool:
         """No active monitor demands a landing that must not be flown by this stack's estimate (`may_sink_by`)."""
         return all(may_sink_by(monitor, seen) for monitor in self._landing())

@@ -10,6 +10,7 @@ from companion.core.config import load
 from companion.core.vehicle import Vehicle
 from companion.mission.monitors import ACTIONS, MONITORS
 from companion.mission.plan import load_plan
+from companion.mission.start_monitors import NOT_BEFORE_START
 from companion.preflight.files import mission_file
 from companion.view.safety_table import ROWS, cells
 
@@ -32,6 +33,12 @@ def test_the_page_has_the_monitors_and_limits_of_the_table():
 
 def test_the_page_explains_every_action():
     assert [action for action, _ in table("Actions")] == list(ACTIONS)
+
+
+def test_the_page_says_which_monitors_do_not_refuse_a_start():
+    section = PAGE.split("\n## Before the start\n", 1)[1].split("\n## ", 1)[0]
+    rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| `")]
+    assert {name.strip("`"): why for names, why in rows for name in names.split(", ")} == NOT_BEFORE_START
 
 
 def test_the_page_has_the_flight_of_every_monitor():
