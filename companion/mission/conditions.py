@@ -199,7 +199,10 @@ def no_control_own_takeoff(mission: MissionContext, now_s: float) -> Found:
 
 def no_control_pilots_flight(mission: MissionContext, now_s: float) -> Found:
     return mission.plan.start != "auto" and (
-        _no_position(mission, now_s) or _battery_critical(mission) or _no_control(mission, now_s)
+        _no_position(mission, now_s)
+        or _battery_critical(mission)
+        or _would_end_at_once(mission)
+        or _no_control(mission, now_s)
     )
 
 
@@ -217,6 +220,12 @@ def _battery_critical(mission: MissionContext) -> str:
     if status is None or mission.commands.asked(CommandAction.OFFBOARD) or not 0 < status.battery_voltage_v < limit_v:
         return ""
     return f"battery critical ({status.battery_voltage_v:.1f} V, limit {limit_v:g})"
+
+
+def _would_end_at_once(mission: MissionContext) -> str:
+    """What has begun since the checks of the start, by the safety table: the pilot keeps the aircraft."""
+    asked = mission.commands.asked(CommandAction.OFFBOARD)
+    return "" if asked else "; ".join(mission.start_monitors.without_check())
 
 
 def _no_control(mission: MissionContext, now_s: float) -> str:

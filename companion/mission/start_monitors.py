@@ -140,6 +140,11 @@ class StartMonitors:
         found = self.found()
         return [found[name] for name in found if name in IN_THE_AIR]
 
+    def without_check(self) -> list[str]:
+        """What no start check has a quantity of; both of the former, for a hand-over that has begun."""
+        found = self.found()
+        return [found[name] for name in found if name not in HAS_CHECK]
+
 
 def _as_taken(s: SafetySnapshot, at_bundle: bool) -> SafetySnapshot:
     """The snapshot as if the setpoints of this stack moved the aircraft."""

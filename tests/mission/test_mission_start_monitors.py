@@ -181,6 +181,22 @@ def test_the_pilot_keeps_an_aircraft_that_the_mission_would_only_bring_down(kind
     assert not world.events
 
 
+LATER = [name for name in CONDITIONS if name != "other sender"]  # the link refuses offboard
+
+
+@pytest.mark.parametrize("kind, values, words", [CONDITIONS[name] for name in LATER], ids=LATER)
+def test_what_begins_just_after_the_switch_leaves_the_aircraft_with_the_pilot(kind, values, words):
+    world = flown_by_pilot(switch_plan())
+    world.channel_us = ON_US
+    world.run_until("ENTER_OFFBOARD")
+    changed(world, kind, values)
+    if kind is HostStatus:  # comes once a second
+        world.steps += 19 - world.steps % 20
+    world.run(6.0)
+    assert world.phases() == ["ENTER_OFFBOARD", "PX4_HOLD"], world.log
+    assert words in world.status.cause and world.mode == "POSCTL" and not world.asked("offboard")
+
+
 def test_a_spike_and_a_wall_beyond_the_limit_do_not_refuse_a_start():
     world = flown_by_pilot(switch_plan())
     changed(world, FcuStatus, {"range_m": 1.8})
