@@ -82,10 +82,15 @@ def parameter_file(airframe: str) -> Path:
     return file.parent / named
 
 
+def defaults_file() -> Path:
+    """The file with PX4's defaults of all parameters."""
+    return folder_of(FOLDER) / DEFAULTS
+
+
 def load_parameters(airframe: str) -> Parameters:
     """PX4's defaults, replaced by those of the file that an airframe names; raises `ConfigError`."""
     path = parameter_file(airframe)
-    common, own = read_toml(folder_of(FOLDER) / DEFAULTS), read_toml(path)
+    common, own = read_toml(defaults_file()), read_toml(path)
     if unknown := sorted(set(own) - set(common)):
         raise ConfigError(f"{path}: {unknown[0]}: not a known parameter ({DEFAULTS} has them all)")
     if wrong := sorted(name for name in own if type(own[name]) is not type(common[name])):

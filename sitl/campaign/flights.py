@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from companion.core.config import ConfigError, Tables, parse, read_layered
+from companion.core.config import ConfigError, Tables, parse, read_layered, read_toml
 from companion.core.config_files import ConfigKind, config_folder
 from companion.core.errors import UserError
 from sitl.airframe import load_airframe
+from sitl.autopilot.parameters import DEFAULTS, defaults_file, parameter_file
 from sitl.campaign import fields as fl
 from sitl.campaign.campaign_file import Campaign, load_campaign, named_file
 from sitl.campaign.distributions import Draw, Drawn
@@ -60,7 +61,7 @@ class Flight(msgspec.Struct, frozen=True):
 
 
 class CampaignPlan(NamedTuple):
-    """A campaign that was read and checked. inputs: SHA-256 of each file that it was made of, by name."""
+    """A campaign that was read and checked. inputs: SHA-256 of each file that it was made of, by role and name."""
 
     path: Path
     campaign: Campaign
@@ -310,25 +311,39 @@ def solver_vehicles(flights: list[Flight]) -> list[Flight]:
 
 
 def _inputs(path: Path, bases: list[_Base]) -> dict[str, str]:
-    """SHA-256 of the effective content of every file that the flights are made of."""
+    """SHA-256 of the effective content of every file that the flights are made of, by its role: a mission is often called as its scenario."""
     found: dict[str, Any] = {
-        str(path.name): read_layered(path),
-        str(RANGES_FILE): read_layered(config_folder() / RANGES_FILE),
+        f"campaign {path.name}": read_layered(path),
+        f"ranges {RANGES_FILE}": read_layered(config_folder() / RANGES_FILE),
+        f"autopilot {DEFAULTS}": read_toml(defaults_file()),
     }
     for base in bases:
-        loaded, files = base.loaded, base.files
-        of_base: dict[str, Any] = {
-            loaded.path.name: files.scenario,
-            loaded.vehicle_path.name: files.vehicle,
-            loaded.mission_path.name: files.mission,
-            f"airframe {loaded.scenario.airframe}": base.tables[fl.AIRFRAME],
-        }
-        if files.site is not None:
-            of_base[base.shown["site.toml"]] = [files.site, files.dictionaries]
-        if files.world is not None:
-            of_base[base.shown["world.toml"]] = [files.world, files.world_files]
-        found |= {f"{name} of scenario {base.name}": content for name, content in of_base.items()}
+        found |= {f"{name} of scenario {base.name}": content for name, content in _inputs_of(base).items()}
     return {
         name: hashlib.sha256(msgspec.json.encode(content, order="sorted")).hexdigest()
         for name, content in found.items()
     }
+
+
+def _inputs_of(base: _Base) -> dict[str, Any]:
+    """What is in the files of a scenario, by role and name. The first one that has changed is the one that is named, so a file comes
+    before the entry in which its content is a part."""
+    loaded, files, shown = base.loaded, base.files, base.shown
+    found: dict[str, Any] = {
+        f"scenario {loaded.path.name}": files.scenario,
+        f"vehicle {loaded.vehicle_path.name}": files.vehicle,
+        f"mission {loaded.mission_path.name}": files.mission,
+        f"airframe {loaded.scenario.airframe}": base.tables[fl.AIRFRAME],
+        f"autopilot {parameter_file(loaded.scenario.airframe).name}": files.autopilot,
+    }
+    found |= {f"marker dictionary {name}": text for name, text in files.dictionaries.items()}
+    if files.site is not None:
+        found[f"markers {shown['site.toml']}"] = [files.site, files.dictionaries]
+    found |= {f"mesh or image {name}": content for name, content in files.world_files.items()}
+    if files.world is not None:
+        found[f"world {shown['world.toml']}"] = [files.world, files.world_files]
+    inspection = files.mission.get("inspection", {})
+    for key, table in (("camera", files.payload_camera), ("battery", files.payload_battery)):
+        if table is not None:
+            found[f"payload {key} {Path(inspection[key]).name}"] = table
+    return found | {f"plan {name}": text for name, text in files.plans.items()}

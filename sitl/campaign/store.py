@@ -84,17 +84,21 @@ class Store:
 
     def _check(self, manifest: dict[str, Any], any_version: bool) -> None:
         """Raise `UserError` unless the folder's campaign is this one, of this version of the project."""
-        inputs, flown = self._plan.inputs, manifest.get("inputs", {})
-        changed = [name for name in {**flown, **inputs} if flown.get(name) != inputs.get(name)]
-        if changed:
-            raise UserError(f"{self.folder}: cannot be resumed: {changed[0]} is not what its flights were drawn from")
         here = provenance.software()
-        if manifest.get("source_hash") != here.source_hash and not any_version:
+        same_version = manifest.get("source_hash") == here.source_hash
+        if not same_version and not any_version:
             flown_by = f"commit {str(manifest.get('commit'))[:12]}{' with changes' if manifest.get('modified') else ''}"
             raise UserError(
                 f"{self.folder}: cannot be resumed: its flights were flown by {flown_by}, and this is "
                 f"{provenance.version_line()}"
             )
+        inputs, flown = self._plan.inputs, manifest.get("inputs", {})
+        if same_version:
+            changed = [name for name in {**flown, **inputs} if flown.get(name) != inputs.get(name)]
+        else:
+            changed = [name for name, digest in flown.items() if digest not in _called(name, inputs)]
+        if changed:
+            raise UserError(f"{self.folder}: cannot be resumed: {changed[0]} is not what its flights were drawn from")
 
     def _read_flights(self) -> tuple[dict[int, Row], list[Path]]:
         """The finished flights by number, and files that hold none (of a disk that failed): those are flown again."""
@@ -130,6 +134,11 @@ class Store:
     def close(self) -> None:
         """Let another campaign write here."""
         self._lock.close()
+
+
+def _called(name: str, inputs: dict[str, str]) -> list[str]:
+    """The hashes of a file of which a folder has the name, of another version: former ones did not say its role."""
+    return [digest for own, digest in inputs.items() if own == name or own.endswith(f" {name}")]
 
 
 def _holds_something(folder: Path) -> bool:

@@ -1,11 +1,15 @@
 """What a campaign file may say, and that every mistake is one line with file and field before any flight."""
 
 import re
+import shutil
 
+import msgspec
 import pytest
 
 from companion.core.config import ConfigError
-from sitl.campaign.flights import plan_campaign
+from companion.core.config_files import config_folder
+from sitl.campaign.campaign_file import load_campaign
+from sitl.campaign.flights import _Base, _inputs, plan_campaign
 from tests.campaign.small_campaigns import MASS, SHORT, campaign, draw
 
 UNIFORM = {"distribution": "uniform", "low": 0.5, "high": 1.0}
@@ -115,12 +119,75 @@ def test_a_file_of_another_kind_is_named(tmp_path):
     assert "bundle: unknown key" in refusal(path)
 
 
-def test_a_changed_file_of_any_kind_is_another_campaign(tmp_path):
-    """Each file that the flights are made of has its hash in the folder of the results."""
+EDITS = {  # file in the folder of the configuration: text, other text, and the entry that is to change
+    "sensors/unkind.toml": ("wind_m_s = [", "wind_m_s = [ ", None),  # a comment or a space is no change
+    "scenarios/bridge_hover.toml": ("duration_max_s = 240", "duration_max_s = 241", "scenario bridge_hover.toml of scenario bridge_hover"),
+    "missions/bridge_hover.toml": ("timeout_s = 20.0", "timeout_s = 21.0", "mission bridge_hover.toml of scenario bridge_hover"),
+    "autopilots/px4_1_17.toml": ("MPC_XY_P = 0.95", "MPC_XY_P = 0.96", "autopilot px4_1_17.toml"),
+    "autopilots/f550.toml": ("MC_ROLL_P = 5.0", "MC_ROLL_P = 5.1", "autopilot f550.toml of scenario"),
+    "airframes/f550.toml": ("mass_kg = 1.8", "mass_kg = 1.81", "airframe f550 of scenario"),
+    "vehicles/f550.toml": ("mass_kg = 1.8", "mass_kg = 1.81", "vehicle f550"),
+    "markers/pier.toml": ("size_m = 0.30", "size_m = 0.31", "markers pier.toml of scenario bridge_hover"),
+    "worlds/two_piers.toml": ("shapes_wind = false", "shapes_wind = true", "world two_piers.toml of scenario two_piers"),
+    "cameras/sony_rx1_gimbal.toml": ("exposure_s = 0.002", "exposure_s = 0.003", "payload camera sony_rx1_gimbal.toml of scenario two_piers"),
+    "batteries/f550_4s_5ah.toml": ("cell_v = 3.7", "cell_v = 3.6", "payload battery f550_4s_5ah.toml of scenario two_piers"),
+}  # fmt: skip
+
+
+@pytest.fixture
+def own_configuration(tmp_path, monkeypatch):
+    shutil.copytree(config_folder(), tmp_path / "config")
+    monkeypatch.setenv("COMPANION_CONFIG_DIR", str(tmp_path / "config"))
+    return tmp_path / "config"
+
+
+def test_a_changed_file_of_any_kind_is_another_campaign(tmp_path, own_configuration):
+    """Also a scenario whose mission has the same file name, and what a flight reads beside the files of its scenario."""
+
+    def inputs():
+        return plan_campaign(campaign(tmp_path, scenarios='["bridge_hover", "two_piers"]', seeds="[1]")).inputs
+
+    before = inputs()
+    for name, (text, other, entry) in EDITS.items():
+        file = own_configuration / name
+        assert text in file.read_text(), name
+        file.write_text(file.read_text().replace(text, other, 1))
+        after = inputs()
+        changed = [key for key in before if after[key] != before[key]]
+        assert after.keys() == before.keys() and (changed and changed[0].startswith(entry) if entry else not changed), (
+            name,
+            changed,
+        )
+        before = after
+
+
+def test_every_file_has_an_entry_with_its_role(tmp_path):
     inputs = plan_campaign(campaign(tmp_path, scenarios='["bridge_solid"]', seeds="[1]")).inputs
-    files = ("bridge_solid.toml", "f550.toml", "bridge_hover.toml", "pier.toml", "bridge.toml", "airframe f550")
+    files = (
+        "scenario bridge_solid.toml", "vehicle f550.toml", "mission bridge_hover.toml", "markers pier.toml", "world bridge.toml",
+        "airframe f550", "autopilot f550.toml",
+    )  # fmt: skip
     named = {f"{file} of scenario bridge_solid" for file in files}
-    assert set(inputs) == {"small.toml", "sensors/unkind.toml", *named}
+    assert set(inputs) == {"campaign small.toml", "ranges sensors/unkind.toml", "autopilot px4_1_17.toml", *named}
+
+
+def test_texts_and_pictures_beside_the_files_have_entries_before_those_that_name_them(tmp_path):
+    path = campaign(tmp_path)
+    base = _Base(path, load_campaign(path), "bridge_solid")
+
+    def hashes(**files):
+        base.files = msgspec.structs.replace(base.files, **files)
+        return _inputs(path, [base])
+
+    before = hashes(plans={"a.plan": "1"}, dictionaries={"own.yml": "1"}, world_files={"wall.png": b"1"})
+    for files, entry in (
+        ({"plans": {"a.plan": "2"}}, "plan a.plan"),
+        ({"dictionaries": {"own.yml": "2"}}, "marker dictionary own.yml"),
+        ({"world_files": {"wall.png": b"2"}}, "mesh or image wall.png"),
+    ):
+        after = hashes(**files)
+        assert next(n for n in before if after[n] != before[n]) == f"{entry} of scenario bridge_solid"
+        before = after
 
 
 def test_too_many_solvers_are_refused(tmp_path):

@@ -111,6 +111,23 @@ def test_another_version_of_the_project_is_refused(tmp_path, monkeypatch):
     assert Store.of_any_version(tmp_path / "out", plan(tmp_path)).ordered() == []
 
 
+def test_a_folder_of_a_former_version_can_be_reported(tmp_path):
+    """It named its files without their roles, and a mission in place of a scenario of the same name."""
+    now = {
+        "campaign small.toml": "1",
+        "scenario hover.toml of scenario hover": "2",
+        "mission hover.toml of scenario hover": "3",
+    }
+    Store(tmp_path / "out", CampaignPlan(tmp_path / "small.toml", Named(), [], {"small.toml": "1", "hover.toml of scenario hover": "3"}), False).close()  # fmt: skip
+    manifest = json.loads((tmp_path / "out" / MANIFEST).read_bytes())
+    (tmp_path / "out" / MANIFEST).write_text(json.dumps(manifest | {"source_hash": "former"}))
+    assert Store.of_any_version(tmp_path / "out", CampaignPlan(tmp_path / "small.toml", Named(), [], now)).missing == []
+    here = CampaignPlan(tmp_path / "small.toml", Named(), [], now | {"mission hover.toml of scenario hover": "4"})
+    with pytest.raises(UserError, match="hover.toml of scenario hover is not what its flights were drawn from"):
+        Store.of_any_version(tmp_path / "out", here)
+    assert "its flights were flown by commit" in refusal(UserError, tmp_path / "out", here, True)
+
+
 def test_two_campaigns_do_not_write_into_one_folder(tmp_path):
     first = Store(tmp_path / "out", plan(tmp_path), False)
     assert "another campaign is writing there" in refusal(OutputError, tmp_path / "out", plan(tmp_path), True)
