@@ -25,6 +25,7 @@ import msgspec
 
 from companion.core import provenance
 from companion.core.errors import UserError
+from sitl.campaign.attempt import Attempt
 from sitl.campaign.flights import Flight
 from sitl.campaign.fly import Row, check_unchanged, check_version, crashed, flight_of_json, fly_flight
 
@@ -70,6 +71,20 @@ class Answers:
 
 def supervise(flight: Flight, requests: Requests) -> Row:
     """Fly in a fork; returns its row. Raises `InputEnded`, with the fork ended, when the campaign ends meanwhile."""
+    if not flight.log:
+        return _supervised(flight, requests)
+    attempt = Attempt(Path(flight.log))
+    try:
+        row = _supervised(msgspec.structs.replace(flight, log=str(attempt.log)), requests)
+    except InputEnded:
+        attempt.remove()
+        raise
+    row |= {name: attempt.named(row[name]) for name in ("cause", "log_problem", "trace") if name in row}
+    kept = attempt.keep()
+    return row if kept is None else row | {"log": str(kept)}
+
+
+def _supervised(flight: Flight, requests: Requests) -> Row:
     reading, writing = os.pipe()
     with tempfile.TemporaryFile() as written:
         parent, started_s = os.getpid(), time.monotonic()

@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 import time
+from pathlib import Path
 
 import msgspec
 import psutil
@@ -12,6 +13,8 @@ import pytest
 
 from companion.core import provenance
 from companion.core.errors import UserError
+from companion.recording.log import read_log
+from sitl.campaign.attempt import Attempt
 from sitl.campaign.flights import plan_campaign
 from sitl.campaign.fly import fly_flight
 from sitl.campaign.run import fly_here
@@ -73,7 +76,8 @@ def test_a_flight_that_is_refused_is_a_row_with_its_line(flights, slot):
 
 def test_an_error_of_the_program_is_a_row_with_its_trace(flights, slot):
     row = slot.fly(msgspec.structs.replace(flights[0], log="/proc/no/such/folder/1.mcap"))
-    assert row["outcome"] == "crashed" and row["cause"] and row["flight"] == 1
+    assert row["outcome"] == "crashed" and row["flight"] == 1 and "log" not in row
+    assert row["cause"].startswith("/proc/no/such/folder/1.mcap: log cannot be created"), row["cause"]
 
 
 def test_a_flight_that_takes_too_long_or_too_much_memory_is_ended(flights, slot):
@@ -85,13 +89,14 @@ def test_a_flight_that_takes_too_long_or_too_much_memory_is_ended(flights, slot)
 
 
 def ended_by(flight, action, slot):
-    """The answer to a flight while its processes get a signal once the flight has begun."""
+    """The answer to a flight while its processes get a signal once the flight has begun, and its log, if it has one."""
+    logs = Path(flight.log).parent
 
     def act():
         deadline = time.monotonic() + 60.0
         while time.monotonic() < deadline:
             forks = [process for process in launchers() if process.ppid() != os.getpid()]
-            if forks:
+            if forks and (not flight.log or any(logs.rglob("*.mcap"))):
                 action(forks[0])
                 return
             time.sleep(0.02)
@@ -139,6 +144,67 @@ def test_a_launcher_that_is_killed_is_replaced(flights):
     row = ended_by(flights[0], lambda fork: psutil.Process(fork.ppid()).kill(), own)
     assert row["outcome"] == "failed", "the flight was flown again, to its end"
     own.close()
+
+
+def with_log(flight, folder):
+    return msgspec.structs.replace(flight, log=str(folder / "00001.mcap"))
+
+
+def names(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def test_an_attempt_that_was_ended_does_not_prevent_the_flight_with_a_log(flights, tmp_path):
+    """The launcher is killed with the flight, as by a power cut; it is started again, and its log has the flight's name."""
+    own = Slot(provenance.software().source_hash)
+    flight = with_log(changed(flights[0], duration_max_s=4.0), tmp_path)
+    row = ended_by(flight, lambda fork: psutil.Process(fork.ppid()).kill(), own)
+    own.close()
+    assert row["outcome"] == "failed" and row["log"] == flight.log and row["log_problem"] == "", row
+    left, kept = names(tmp_path)
+    assert left.startswith("00001-") and left.endswith(".part/00001.mcap") and kept == "00001.mcap"
+    assert read_log(flight.log, ["truth"])["truth"][-1].stamp_s > 3.0
+
+
+def test_a_finished_log_is_never_replaced(flights, slot, tmp_path):
+    flight = with_log(flights[0], tmp_path)
+    (tmp_path / "00001.mcap").write_bytes(b"of another campaign, or of a flight whose row was not kept")
+    row = slot.fly(flight)
+    assert row["outcome"] == "failed" and row["log_problem"] == ""
+    assert (tmp_path / "00001.mcap").read_bytes().startswith(b"of another")
+    apart = Path(row["log"])
+    assert apart.name == "00001.mcap" and apart.parent.parent == tmp_path and apart.parent.suffix == ""
+    assert len(names(tmp_path)) == 2 and apart.stat().st_size > 10_000
+
+
+def test_a_flight_that_crashed_keeps_its_log(flights, slot, tmp_path):
+    endless = with_log(changed(flights[0], duration_max_s=3000.0), tmp_path)
+    row = ended_by(endless, lambda fork: fork.send_signal(signal.SIGKILL), slot)
+    assert row["outcome"] == "crashed" and row["log"] == endless.log and names(tmp_path) == ["00001.mcap"]
+
+
+def test_the_end_of_a_campaign_removes_the_logs_of_its_unfinished_flights(flights, tmp_path):
+    own = Slot(provenance.software().source_hash)
+    with pytest.raises(SlotClosed):
+        ended_by(with_log(changed(flights[0], duration_max_s=3000.0), tmp_path), lambda fork: own.close(), own)
+    assert names(tmp_path) == []
+
+
+def test_photographs_stay_beside_their_log(tmp_path):
+    taken = {"00001.mcap": b"log", "00001_photo_001.png": b"picture", "00001_photo_001.json": b"{}"}
+
+    def flown():
+        attempt = Attempt(tmp_path / "00001.mcap")
+        attempt.log.parent.mkdir()
+        for name, content in taken.items():
+            attempt.log.with_name(name).write_bytes(content)
+        return attempt.keep()
+
+    assert flown() == tmp_path / "00001.mcap" and names(tmp_path) == sorted(taken)
+    (tmp_path / "00001.mcap").unlink()  # the photographs without their log are not replaced either
+    apart = flown()
+    assert apart.parent.parent == tmp_path and sorted(names(apart.parent)) == sorted(taken)
+    assert not (tmp_path / "00001.mcap").exists() and not list(tmp_path.glob("*.part"))
 
 
 @pytest.mark.verify
