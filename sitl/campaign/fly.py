@@ -17,7 +17,7 @@ from sitl.campaign.flights import Flight
 from sitl.flight_end import FlightEnd
 from sitl.kernels import build_missing
 from sitl.lockstep import Lockstep
-from sitl.simulate import SimulatedFlight, fly_loaded
+from sitl.simulate import SimulatedFlight, drawn_facts, fly_loaded
 
 Row = dict[str, Any]  # JSON-ready
 Progress = Callable[[Lockstep], None]
@@ -52,11 +52,19 @@ def check_unchanged() -> None:
 
 
 def fly_flight(
-    flight: Flight, log_file: Path | None = None, progress: Progress | None = None
+    flight: Flight,
+    log_file: Path | None = None,
+    progress: Progress | None = None,
+    drawn: Callable[[Row], None] | None = None,
 ) -> tuple[SimulatedFlight, Row]:
-    """Fly; returns the flight and its row. Raises `UserError` when the start is refused."""
+    """Fly; returns the flight and its row. Raises `UserError` when the start is refused.
+
+    drawn: gets, before the flight, the part of its result that says what was drawn for its sensors.
+    """
     with tempfile.TemporaryDirectory(prefix="companion-campaign-") as name:
         loaded = flight.in_its_world(flight.loaded(Path(name)))
+        if drawn is not None:
+            drawn(drawn_facts(loaded))
         build_missing(loaded.vehicle_path, lambda line: None)
         prepare(flight.stack, loaded.vehicle)
         flown = fly_loaded(loaded, flight.seed, flight.stack, log_file, progress)

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 import cv2
@@ -93,13 +94,15 @@ def _supervised(flight: Flight, requests: Requests) -> Row:
             os.close(reading)
             _be_flight(flight, writing, written.fileno(), parent)
         os.close(writing)
-        answer, problem = _watched(child, reading, flight, started_s, requests)
+        data, problem = _watched(child, reading, flight, started_s, requests)
         os.close(reading)
         _, status, used = os.wait4(child, 0)
         written.seek(max(0, written.seek(0, os.SEEK_END) - TRACE_MAX))
         trace = written.read().decode("utf-8", "replace")
-    row = crashed(flight, problem or _ending(status), trace) if answer is None else answer
+    drawn, answer = _said(data)
+    row = crashed(flight, problem or _ending(status), trace) if problem or answer is None else answer
     return row | {
+        "result": row["result"] or drawn,
         "wall_s": round(time.monotonic() - started_s, 3),
         "cpu_s": round(used.ru_utime + used.ru_stime, 3),
         "memory_mb": round(used.ru_maxrss / 1024.0, 1),
@@ -107,8 +110,8 @@ def _supervised(flight: Flight, requests: Requests) -> Row:
     }
 
 
-def _watched(child: int, reading: int, flight: Flight, started_s: float, requests: Requests) -> tuple[Row | None, str]:
-    """(the flight's own row, "") or (None, why it was ended; "" when it ended by itself)."""
+def _watched(child: int, reading: int, flight: Flight, started_s: float, requests: Requests) -> tuple[bytes, str]:
+    """(what the flight has written, why it was ended; "" when it ended by itself)."""
     data = b""
     while True:
         ready, _, _ = select.select([reading, requests.descriptor], [], [], LOOK_EVERY_S)
@@ -123,14 +126,22 @@ def _watched(child: int, reading: int, flight: Flight, started_s: float, request
             raise InputEnded
         if time.monotonic() - started_s > flight.wall_max_s:
             os.kill(child, signal.SIGKILL)
-            return None, f"not finished within {flight.wall_max_s:g} s"
+            return data, f"not finished within {flight.wall_max_s:g} s"
         if _memory_mb(child) > flight.memory_max_mb:
             os.kill(child, signal.SIGKILL)
-            return None, f"more than {flight.memory_max_mb:g} MB of memory"
-    try:
-        return msgspec.json.decode(data), ""
-    except msgspec.DecodeError:  # ended before it had written all of it
-        return None, ""
+            return data, f"more than {flight.memory_max_mb:g} MB of memory"
+    return data, ""
+
+
+def _said(data: bytes) -> tuple[Row, Row | None]:
+    """(what was drawn for a flight, its row), each as far as it has written all of it."""
+    drawn: Row = {}
+    for line in data.split(b"\n")[:-1]:
+        content: Row = msgspec.json.decode(line)
+        if "outcome" in content:
+            return drawn, content
+        drawn = content
+    return drawn, None
 
 
 def _memory_mb(process: int) -> float:
@@ -149,7 +160,7 @@ def _ending(status: int) -> str:
 
 
 def _be_flight(flight: Flight, writing: int, written: int, parent: int) -> None:
-    """The fork: fly, write the row, end; never returns."""
+    """The fork: fly, write what was drawn and the row, end; never returns."""
     status = 1
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
@@ -161,9 +172,8 @@ def _be_flight(flight: Flight, writing: int, written: int, parent: int) -> None:
         os.dup2(written, 2)
         with contextlib.suppress(OSError):
             Path("/proc/self/oom_score_adj").write_bytes(OUT_OF_MEMORY_SCORE)
-        row = _row(flight)
-        with os.fdopen(writing, "wb") as pipe:
-            pipe.write(msgspec.json.encode(row))
+        campaign = Answers(writing)
+        campaign.write(_row(flight, campaign.write))
         status = 0
     except BaseException:
         traceback.print_exc()
@@ -171,9 +181,9 @@ def _be_flight(flight: Flight, writing: int, written: int, parent: int) -> None:
         os._exit(status)
 
 
-def _row(flight: Flight) -> Row:
+def _row(flight: Flight, drawn: Callable[[Row], None]) -> Row:
     try:
-        return fly_flight(flight, Path(flight.log) if flight.log else None)[1]
+        return fly_flight(flight, Path(flight.log) if flight.log else None, drawn=drawn)[1]
     except UserError as error:
         return crashed(flight, str(error))
     except Exception as error:

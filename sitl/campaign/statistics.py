@@ -6,9 +6,17 @@ For a name it is the correlation ratio η of the ranks, √(variance between the
 comes from permutations of the figure: every measure is standardised by its mean and standard deviation over
 the permutations, and a field's p is the share of permutations in which the largest standardised measure of *all* fields
 reaches the field's own (maxT: P. Westfall, S. Young, "Resampling-Based Multiple Testing", 1993). So p holds for the whole list.
+
+A flight without a field takes no part in the comparison of that field. Such flights are mostly crashed: any number in the place
+of the field would tie all fields that they lack to the crashes. For the same reason the figure is ranked and permuted among the
+flights that have the field, not among all: what the others have cannot have come together with the field. One random order of all flights
+gives the permutation of every field, as the order of those flights that have it. Among these every order is equally likely, so
+that each field is standardised over valid permutations of its own. Fields that the same flights lack keep their dependence
+in the largest measure exactly, all others as far as their flights are the same.
 """
 
 import math
+from collections import defaultdict
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,28 +67,34 @@ class Influence(NamedTuple):
 def influences(fields: dict[str, list[Any]], figure: list[float | None]) -> list[Influence]:
     """All fields that vary, the strongest first; none when fewer than `FEWEST` flights have the figure, or all have the same.
 
-    fields: a number or name of every flight, None where a flight has none: a crashed flight does not say what its sensors
-    were. Such a flight counts as the median of the field, and a field that many flights lack is left out.
+    fields: a number or name of every flight, None where a flight has none. A field is left out that many flights lack, or that fewer than
+    `FEWEST` flights have together with the figure, or whose flights all have the same figure.
     """
     have = np.array([value is not None and math.isfinite(value) for value in figure])
     target = np.array([value for value, ok in zip(figure, have, strict=True) if ok], dtype=float)
     if len(target) < FEWEST or np.ptp(target) == 0.0:
         return []
-    ranks = _standardised(rankdata(target))
     rng = np.random.default_rng(SEED)
-    shuffled = np.array([rng.permutation(ranks) for _ in range(PERMUTATIONS)])
-    found: list[tuple[str, float, str]] = []
-    measures: list[Array] = []
+    orders = [rng.permutation(len(target)) for _ in range(PERMUTATIONS)]
+    alike: dict[bytes, dict[str, list[Any]]] = defaultdict(dict)  # fields by the flights that have them
     for field, values in fields.items():
         chosen = [value for value, ok in zip(values, have, strict=True) if ok]
         given = [value for value in chosen if value is not None]
-        if len(set(given)) < 2 or len(chosen) - len(given) > ABSENT_MAX * len(chosen):
+        if len(set(given)) > 1 and len(chosen) - len(given) <= ABSENT_MAX * len(chosen):
+            alike[np.array([value is not None for value in chosen]).tobytes()][field] = given
+    found: list[tuple[str, float, str]] = []
+    measures: list[Array] = []
+    for mask, some in alike.items():
+        own = np.frombuffer(mask, dtype=bool)
+        if own.sum() < FEWEST or np.ptp(target[own]) == 0.0:
             continue
-        if _are_numbers(given):
-            chosen = [float(np.median(given)) if value is None else value for value in chosen]
-        compared = _compared(chosen, ranks, shuffled)
-        found.append((field, *compared[:2]))
-        measures.append(compared[2])
+        ranks = np.zeros(len(own))
+        ranks[own] = _standardised(rankdata(target[own]))
+        shuffled = np.array([ranks[order[own[order]]] for order in orders])
+        for field, given in some.items():
+            compared = _compared(given, ranks[own], shuffled)
+            found.append((field, *compared[:2]))
+            measures.append(compared[2])
     if not found:
         return []
     matrix = np.array(measures)  # fields x permutations

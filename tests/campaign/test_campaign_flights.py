@@ -19,6 +19,7 @@ from sitl.campaign.flights import plan_campaign
 from sitl.campaign.fly import fly_flight
 from sitl.campaign.run import fly_here
 from sitl.campaign.slot import Slot, SlotClosed
+from sitl.scenario import SensorKind
 from tests.campaign.small_campaigns import MASS, SHORT, campaign, draw
 
 CLOCKS = ("solve_ms", "realtime_factor")  # figures that are measured on the machine
@@ -115,6 +116,19 @@ def test_a_flight_that_dies_is_a_row_and_the_next_one_flies(flights, slot, numbe
     assert (row["outcome"], row["cause"], row["flight"]) == ("crashed", f"its process was ended by {number.name}", 3)
     if number == signal.SIGKILL:
         assert slot.fly(flights[0])["outcome"] == "failed"
+
+
+def test_a_flight_that_crashes_says_what_was_drawn_for_it(flights, slot, tmp_path):
+    """In whatever way; a flight that is refused before the draw has nothing to say."""
+    flight = msgspec.structs.replace(flights[0], sensors=SensorKind.UNKIND)
+    (tmp_path / "files").mkdir()
+    world = msgspec.to_builtins(flight.in_its_world(flight.loaded(tmp_path / "files")).drawn)
+    endless = with_log(changed(flight, duration_max_s=3000.0), tmp_path)
+    killed = ended_by(endless, lambda fork: fork.send_signal(signal.SIGKILL), slot)
+    refused = slot.fly(msgspec.structs.replace(flight, log="/proc/no/such/folder/1.mcap"))
+    for row in (killed, refused):
+        drawn = row["result"]["drawn"] | {"gnss_jumps": world["gnss_jumps"]}  # as many as there is time for
+        assert row["outcome"] == "crashed" and drawn == json.loads(json.dumps(world)), row
 
 
 def test_the_end_of_a_slot_ends_its_flight(flights):

@@ -80,6 +80,41 @@ def test_a_crashed_flight_without_draws_does_not_drop_the_field():
     assert influences(fields, figure)[0].field == "field_0"
 
 
+def lacking(fields, rows):
+    return {name: [None if i in rows else value for i, value in enumerate(values)] for name, values in fields.items()}
+
+
+def test_fields_that_crashed_flights_lack_do_not_explain_the_crashes():
+    fields, rng = fields_of(200, 5)
+    fields["name"] = [str(n) for n in rng.choice(["a", "b"], 200)]
+    crashed = {11, 50, 120, 199}
+    assert influences(lacking(fields, crashed), [float(i in crashed) for i in range(200)]) == []
+    complete = {f"other_{name}": values for name, values in fields.items() if name != "name"}
+    found = influences(complete | lacking(fields, crashed), [float(i in crashed) for i in range(200)])
+    assert {one.field for one in found} == set(complete), "fields of all flights are compared with the crashes"
+
+
+def test_chance_is_called_so_where_crashed_flights_lack_fields():
+    """Ten fields of all flights and ten that the crashed ones lack, none of which has to do with the failures."""
+    found = 0
+    for seed in range(40):
+        some, rng = fields_of(60, 200 + seed)
+        others, crashed = fields_of(60, 300 + seed)[0], set(rng.choice(60, 6, replace=False).tolist())
+        failed = [float(i in crashed or rng.random() < 0.15) for i in range(60)]
+        fields = some | {f"drawn.{name}": values for name, values in lacking(others, crashed).items()}
+        found += influences(fields, failed)[0].p <= 0.05
+    assert found <= 6  # as above
+
+
+def test_a_field_that_causes_failures_is_found_though_crashed_flights_lack_it():
+    fields, rng = fields_of(150, 6)
+    failed = (np.array(fields["field_7"]) > 0.7) & (rng.random(150) < 0.8)
+    crashed = set(rng.choice(150, 8, replace=False).tolist())
+    figure = [float(bad or i in crashed) for i, bad in enumerate(failed)]
+    first = influences(lacking(fields, crashed), figure)[0]
+    assert (first.field, first.how) == ("field_7", "high") and first.p < 0.005
+
+
 def test_ticks_are_round_and_inside():
     assert ticks(0.0, 10.0) == [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]
     assert ticks(0.031, 0.058) == pytest.approx([0.035, 0.04, 0.045, 0.05, 0.055])
