@@ -23,6 +23,7 @@ rejected without the velocity of its fix, as EKF2 does it (`Scenario.gnss_gates_
 
 import math
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -173,10 +174,22 @@ def with_sensors(loaded: LoadedScenario, sensors: SensorKind, seed: int) -> Load
     return apply(loaded, draw(load_ranges(), loaded, seed))
 
 
+def check_ranges(ranges: UnkindRanges, loaded: LoadedScenario) -> None:
+    """Raise `ConfigError` when a row is impossible for the scenario, whatever the seed."""
+    _latency_error_s(Rows(ranges, 0), loaded)
+
+
+def check_draw(ranges: UnkindRanges, loaded: LoadedScenario, seed: int) -> None:
+    """Raise `ConfigError` when `draw` does; takes a small part of its time, as one set of gains that is allowed is enough."""
+    check_ranges(ranges, loaded)
+    rows, scenario = Rows(ranges, seed), loaded.scenario
+    next(_allowed_gains(rows, ranges, scenario, flown_parameters(scenario), rows.one("thrust_scale")))
+
+
 def draw(ranges: UnkindRanges, loaded: LoadedScenario, seed: int) -> UnkindWorld:
     """The world of a seed; raises `ConfigError` when no attitude gains of the range are inside the allowed overshoot."""
     rows, scenario = Rows(ranges, seed), loaded.scenario
-    one, sensors, camera_s = rows.one, scenario.sensors, loaded.vehicle.latency.camera_s
+    one, sensors = rows.one, scenario.sensors
     gnss, attitude = sensors.gnss, sensors.attitude
     position_ratio = math.sqrt(gnss.white_variance_m2 / PAPER.gnss.white_variance_m2)
     velocity_ratio = gnss.velocity_std_m_s / PAPER.gnss.velocity_std_m_s
@@ -203,8 +216,7 @@ def draw(ranges: UnkindRanges, loaded: LoadedScenario, seed: int) -> UnkindWorld
         corner_noise_px=one("corner_noise_px"),
         corner_drift_px=one("corner_drift_px"),
         corner_drift_time_s=one("corner_drift_time_s"),
-        # an image arrives after its exposure: a vehicle file with a short delay is wrong by less in that direction
-        camera_latency_s=camera_s + one("latency_error_s", CAMERA_LATENCY_MIN_S - camera_s),
+        camera_latency_s=loaded.vehicle.latency.camera_s + _latency_error_s(rows, loaded),
         camera_latency_jitter_s=one("latency_jitter_s"),
         images_lost=one("images_lost"),
         mount_rotation_rad=vec3(np.array(rows.several("mount_rotation_rad", 3))),
@@ -220,6 +232,11 @@ def draw(ranges: UnkindRanges, loaded: LoadedScenario, seed: int) -> UnkindWorld
         bundle_tilt_rad={name: vec3(np.array(tilts[3 * i : 3 * i + 3])) for i, name in enumerate(hung)},
     )
     return _with_velocity_error(world, sensors, parameters)
+
+
+def _latency_error_s(rows: Rows, loaded: LoadedScenario) -> float:
+    """An image arrives after its exposure: a vehicle file with a short delay is wrong by less in that direction."""
+    return rows.one("latency_error_s", CAMERA_LATENCY_MIN_S - loaded.vehicle.latency.camera_s)
 
 
 def _is_surveyed(loaded: LoadedScenario, name: str) -> bool:
@@ -276,27 +293,38 @@ def _gains(
     rows: Rows, ranges: UnkindRanges, scenario: Scenario, parameters: Parameters, thrust_scale: float
 ) -> tuple[dict[str, float], float]:
     """PX4's gains of roll and pitch, and the overshoot that they cause."""
+    wanted = rows.one("attitude_overshoot")
+    allowed = _allowed_gains(rows, ranges, scenario, parameters, thrust_scale)
+    return min(allowed, key=lambda found: abs(found[1] - wanted))
+
+
+def _allowed_gains(
+    rows: Rows, ranges: UnkindRanges, scenario: Scenario, parameters: Parameters, thrust_scale: float
+) -> Iterator[tuple[dict[str, float], float]]:
+    """Draws of the gains whose overshoot is inside its range, with it; raises `ConfigError` when there is none.
+
+    ``parameters`` gets every draw.
+    """
     airframe = with_thrust(load_airframe(scenario.airframe, scenario.airframe_changes), thrust_scale)
     low, high = ranges.attitude_overshoot
-    wanted = rows.one("attitude_overshoot")
     factors = iter(rows.several("attitude_gain_factor", GAIN_DRAWS * len(GAINS)))
     original = {f"MC_{axis}{gain}": gain for axis in ("ROLL", "PITCH") for gain in GAINS}
     before = {name: float(parameters[name]) for name in original}
-    best: tuple[dict[str, float], float] | None = None
+    found = False
     for _ in range(GAIN_DRAWS):
         factor = {gain: next(factors) for gain in GAINS}
         gains = {name: before[name] * factor[gain] for name, gain in original.items()}
         for name, value in gains.items():
             parameters.set(name, value)
         overshot = overshoot(airframe, parameters)
-        if low <= overshot <= high and (best is None or abs(overshot - wanted) < abs(best[1] - wanted)):
-            best = gains, overshot
-    if best is not None:
-        return best
-    raise ConfigError(
-        f"{RANGES_FILE}: attitude_overshoot = [{low:g}, {high:g}]: {GAIN_DRAWS} draws of attitude_gain_factor for the "
-        f"airframe '{scenario.airframe}' are all outside"
-    )
+        if low <= overshot <= high:
+            found = True
+            yield gains, overshot
+    if not found:
+        raise ConfigError(
+            f"{RANGES_FILE}: attitude_overshoot = [{low:g}, {high:g}]: {GAIN_DRAWS} draws of attitude_gain_factor for the "
+            f"airframe '{scenario.airframe}' are all outside"
+        )
 
 
 def _with_velocity_error(world: UnkindWorld, sensors: SensorConfig, parameters: Parameters) -> UnkindWorld:

@@ -8,7 +8,8 @@ import copy
 import hashlib
 import tempfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -27,7 +28,7 @@ from sitl.campaign.campaign_file import Campaign, load_campaign, named_file
 from sitl.campaign.distributions import Draw, Drawn
 from sitl.flight_files import SCENARIO_FILE, FlightFiles, files_of
 from sitl.scenario import LoadedScenario, SensorKind, load_scenario
-from sitl.unkind import RANGES_FILE, UnkindRanges, apply, draw, flown_parameters
+from sitl.unkind import RANGES_FILE, UnkindRanges, apply, check_draw, check_ranges, draw, flown_parameters
 
 SOLVERS_MAX = 8  # that a campaign builds before its flights, a minute each
 Chosen = Sequence[tuple[Draw, Drawn]]
@@ -57,7 +58,11 @@ class Flight(msgspec.Struct, frozen=True):
         """The scenario with its sensors; raises `ConfigError`."""
         if self.sensors == SensorKind.KIND:
             return loaded
-        return apply(loaded, draw(parse(self.ranges, UnkindRanges, RANGES_FILE.name), loaded, self.seed))
+        return apply(loaded, draw(self.own_ranges(), loaded, self.seed))
+
+    def own_ranges(self) -> UnkindRanges:
+        """Of its unkind sensors; raises `ConfigError`."""
+        return parse(self.ranges, UnkindRanges, RANGES_FILE.name)
 
 
 class CampaignPlan(NamedTuple):
@@ -199,7 +204,7 @@ def plan_campaign(path: Path, only: int | None = None) -> CampaignPlan:
         for base in bases:
             _check_extremes(path, campaign, base, Path(folder))
         flights = []
-        checked: set[bytes] = set()
+        checked: dict[bytes, set[int]] = {}  # seeds whose unkind world can be drawn, by the content of the files
         combined = product(campaign.all_seeds, bases, campaign.sensor_kinds, campaign.stacks)
         for number, (seed, base, sensors, stack) in enumerate(combined, 1):
             chosen = chosen_for(campaign, base.name, seed)
@@ -207,9 +212,10 @@ def plan_campaign(path: Path, only: int | None = None) -> CampaignPlan:
             flight = _flight(campaign, base, chosen, (number, sensors, stack, seed), where)
             flights.append(flight)
             content = msgspec.json.encode((flight.files, flight.ranges))
-            if content not in checked and only in (None, number):
-                _checked(flight, base, Path(folder), where)
-                checked.add(content)
+            drawable = sensors == SensorKind.KIND or seed in checked.get(content, ())
+            if only in (None, number) and not (content in checked and drawable):
+                _check(flight, base, Path(folder), where, drawn=not drawable)
+                checked.setdefault(content, set()).update(() if drawable else (seed,))
             if sensors == SensorKind.UNKIND and seed == campaign.all_seeds[0]:
                 _check_kept(flight, base, Path(folder), where)
     return CampaignPlan(path, campaign, flights, _inputs(path, bases))
@@ -261,34 +267,46 @@ def _check_extremes(path: Path, campaign: Campaign, base: _Base, folder: Path) -
             chosen = [*middle[:index], (drawer, extreme), *middle[index + 1 :]]
             shown = extreme.label or (extreme.value if isinstance(extreme.value, (int, float, str)) else "…")
             where = f"{path}: draw[{index}] {drawer.field} = {shown} in {base.name}"
-            _checked(
-                _flight(campaign, base, chosen, (0, sensors, campaign.stacks[0], seed), where), base, folder, where
-            )
+            _check(_flight(campaign, base, chosen, (0, sensors, campaign.stacks[0], seed), where), base, folder, where)
 
 
-def _checked(flight: Flight, base: _Base, folder: Path, where: str) -> LoadedScenario:
-    """What a flight loads; raises `ConfigError` with one line that names campaign, draw or flight, file and key."""
-    try:
+def _check(flight: Flight, base: _Base, folder: Path, where: str, drawn: bool = False) -> None:
+    """Load what a flight loads; raises `ConfigError` with one line that names campaign, draw or flight, file and key.
+
+    drawn: also whether the world of its unkind sensors can be drawn, which takes longer.
+    """
+    with _refused(base, folder, where):
         loaded = flight.loaded(folder)
         scenario = loaded.scenario
         load_airframe(scenario.airframe, scenario.airframe_changes)
-        parse(flight.ranges, UnkindRanges, RANGES_FILE.name)
+        ranges = flight.own_ranges()
         parameters = flown_parameters(scenario)
         for name, value in scenario.fcu_parameters.items():
             if name not in parameters or not parameters.set(name, value):
                 raise ConfigError(f"{SCENARIO_FILE}: fcu_parameters.{name} = {value}: no such parameter or wrong type")
+        if flight.sensors == SensorKind.UNKIND:
+            check_ranges(ranges, loaded)
+        if drawn:
+            check_draw(ranges, loaded, flight.seed)
+
+
+@contextmanager
+def _refused(base: _Base, folder: Path, where: str) -> Iterator[None]:
+    """Make the refusal of a flight one line that says which it is and names the files as they are."""
+    try:
+        yield
     except UserError as error:
         text = str(error).replace(f"{folder}/", "")
         for written, own in base.shown.items():
             text = text.replace(written, own, 1) if text.startswith(written) else text
         raise ConfigError(f"{where}: {text}") from None
-    return loaded
 
 
 def _check_kept(flight: Flight, base: _Base, folder: Path, where: str) -> None:
     """Raise `ConfigError` for a drawn field of the scenario that unkind sensors would replace."""
-    before = flight.loaded(folder)
-    after = flight.in_its_world(before)
+    with _refused(base, folder, where):
+        before = flight.loaded(folder)
+        after = flight.in_its_world(before)
     old, new = ({fl.SCENARIO: _plain(loaded.scenario)} for loaded in (before, after))
     for field in flight.fields:
         path = _path_of(field)

@@ -106,6 +106,26 @@ def test_a_drawn_field_that_unkind_sensors_replace_is_refused(tmp_path):
     assert "scenario.thrust_scale: unkind sensors replace it" in line
 
 
+def test_an_unkind_latency_that_is_impossible_for_the_vehicle_is_refused_before_the_first_flight(tmp_path):
+    """Whether a seed of the campaign draws it or not: the range of the draw has it."""
+    latency = draw("unkind.latency_error_s", distribution="uniform", low=-0.03, high=0.03)
+    fast = draw("vehicle.latency.camera_s", distribution="fixed", value=0.02)
+    line = refusal(campaign(tmp_path, fast, latency, sensors='"unkind"', seeds="[1]"))
+    assert "unkind.latency_error_s = -0.03 in bridge_hover" in line and "less than -0.015 is impossible" in line
+    normal = draw("unkind.latency_error_s", distribution="normal", mean=0.0, std=0.03)  # has no ends
+    line = refusal(campaign(tmp_path, fast, normal, sensors='"both"', seeds="{ first = 1, count = 9 }"))
+    number = int(re.search(r"flight (\d+) of bridge_hover: latency_error_s: ", line)[1])
+    assert number % 2 == 0, "the even ones have unkind sensors"
+    plan_campaign(campaign(tmp_path, fast, normal, sensors='"both"', seeds="{ first = 1, count = 9 }"), only=number - 1)
+    plan_campaign(campaign(tmp_path, SHORT, fast, sensors='"unkind"', seeds="[1]"))  # a range that is possible in part
+
+
+def test_unkind_gains_that_cannot_be_found_are_refused_before_the_first_flight(tmp_path):
+    overshoot = draw("unkind.attitude_overshoot", distribution="list", values=[[0.0, 0.12], [0.8, 0.9]])
+    line = refusal(campaign(tmp_path, overshoot, sensors='"unkind"', seeds="[1, 2, 3]"))
+    assert "flight 2 of bridge_hover: sensors/unkind.toml: attitude_overshoot = [0.8, 0.9]: 20 draws" in line
+
+
 def test_only_a_flight_shows_what_two_draws_together_forbid(tmp_path):
     """Each range is allowed by itself; the line names the flight."""
     fence = draw("mission.limits.height_m", distribution="list", values=[8.0, 3.0])

@@ -24,6 +24,8 @@ from sitl.unkind import (
     RANGES_FILE,
     UnkindWorld,
     apply,
+    check_draw,
+    check_ranges,
     draw,
     flown_parameters,
     load_ranges,
@@ -95,6 +97,8 @@ def test_a_range_of_delays_that_cannot_be_is_refused():
         ConfigError, match=r"latency_error_s: its highest number is -0.1, less than -0.055 is impossible"
     ):
         draw(short, HOVER, 1)
+    with pytest.raises(ConfigError, match="is impossible"):
+        check_ranges(short, HOVER)
 
 
 def test_most_flights_have_jumps_and_no_two_seeds_the_same_world(worlds):
@@ -125,6 +129,21 @@ def test_the_drawn_gains_overshoot_as_stated_and_some_draws_overshoot_much(world
 def test_gains_that_cannot_be_found_are_refused_with_the_row():
     with pytest.raises(ConfigError, match="attitude_overshoot = \\[0.8, 0.9\\]"):
         draw(replace(RANGES, attitude_overshoot=(0.8, 0.9)), HOVER, 1)
+
+
+def test_the_check_refuses_what_the_draw_refuses():
+    """A narrow range, for which some seeds have gains and the others have none."""
+    narrow = replace(RANGES, attitude_overshoot=(0.3, 0.32), attitude_gain_factor=(0.5, 3.0))
+
+    def refused(what, seed):
+        try:
+            what(narrow, HOVER, seed)
+        except ConfigError as error:
+            return str(error)
+        return ""
+
+    found = [refused(draw, seed) for seed in range(6)]
+    assert [refused(check_draw, seed) for seed in range(6)] == found and len(set(found)) == 2, found
 
 
 def test_the_drawn_world_is_in_the_scenario(worlds):
