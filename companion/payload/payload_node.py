@@ -113,7 +113,7 @@ class PayloadNode(Node):
         self.introduction = Introduction(self.control.component_id or STILL_COMPONENT)
         manager = self.control.gimbal_component_id
         self.gimbal = None if manager is None else Gimbal(manager)
-        self.shots = Shots(0.5 * self.control.shutter_delay_s)
+        self.shots = Shots(self.control.shutter_delay_s)
         self.history = History()
         self.clock = CameraClock()
         self.georeference = Georeference()
@@ -239,10 +239,12 @@ class PayloadNode(Node):
         by_clock = self.clock.stamp(m.time_boot_ms, now_s)
         utc_offset_s = self._read_utc_offset_s()
         # A camera may answer TIMESYNC by another clock than it stamps with, or never have been set: the first that can be true.
-        stamps_s = [NAN if by_clock is None else by_clock[0], m.time_utc * 1e-6 - utc_offset_s if m.time_utc else NAN]
-        exposed_s = next((s for s in stamps_s if now_s - LATE_MAX_S < s <= now_s + FUTURE_S), NAN)
+        stamps_s = (NAN if by_clock is None else by_clock[0], m.time_utc * 1e-6 - utc_offset_s if m.time_utc else NAN)
+        by_utc, exposed_s = next(
+            ((i == 1, s) for i, s in enumerate(stamps_s) if now_s - LATE_MAX_S < s <= now_s + FUTURE_S), (False, NAN)
+        )
         key = (m.time_utc or m.time_boot_ms, m.capture_result)
-        found = self.shots.take(Answer(m.image_index, key, exposed_s, m.time_boot_ms), now_s)
+        found = self.shots.take(Answer(m.image_index, key, exposed_s, m.time_boot_ms, by_utc), now_s)
         if found is None:
             return
         shot, late = found
@@ -251,7 +253,8 @@ class PayloadNode(Node):
             return
         expected = (shot.triggered_s + self.control.shutter_delay_s, self.control.shutter_delay_std_s)
         window = (shot.triggered_s, now_s)
-        exposure = exposure_time(by_clock, m.time_utc, utc_offset_s, window, expected)
+        utc_us = 0 if self.shots.utc_is_wrong else m.time_utc
+        exposure = exposure_time(by_clock, utc_us, utc_offset_s, window, expected)
         self._answered.append(_Answered(shot, late, exposure, now_s, m.image_index, text(m.file_url)))
         self._locate(now_s)
 
@@ -387,6 +390,7 @@ class PayloadNode(Node):
         else:
             message = self._to_camera(common.MAV_CMD_IMAGE_START_CAPTURE, (0, 0, 1, self._sequence), shot.sent)
         shot.sent += 1
+        shot.sent_s = now_s
         shot.due_s = now_s + RETRY_S
         self._send(message, now_s)
 

@@ -1,9 +1,12 @@
 """Every photograph is accounted for: which request an answer of the camera belongs to, and what became of each request.
 
 An answer (CAMERA_IMAGE_CAPTURED) names the camera's own count and a time, not the command. It belongs to the request that
-was commanded last before the exposure, where the camera's clock is known; else by the count, of which each
-acknowledged command takes one; else to the oldest command without an answer. A request whose answer is late counts as lost until
-the answer comes.
+was commanded last before the exposure, where the camera's clock is trusted; else to the request in work; else to the oldest
+command without an answer. A request whose answer is late counts as lost until the answer comes.
+
+A clock is trusted once it has agreed with the answer of a request in work, and UTC, which no round trip has compared with the
+computer's, only until such an answer contradicts it: a clock that is behind makes the answer of the request in work look like
+the late one of a request before.
 
 A count that came before is a repeated answer, also with another time stamp, once the camera has shown that it counts: two
 different ones. Answers come in any order; a camera has restarted where both its clock and its count fall behind by more than
@@ -18,7 +21,17 @@ from companion.core.messages import CaptureRequest
 from companion.payload.camera_clock import EARLY_S
 
 LATE_MAX_S = 30.0  # an answer that is later than this belongs to no request
+MARGIN_S = 0.3  # by which an exposure, or its answer, may come later after the command than it is known to
 FALLS_MS = 1000  # by which the camera's clock is behind in an answer that came out of order, or after a restart
+
+
+@dataclass
+class Trust:
+    """What the answers of requests in work have said about one of the camera's clocks."""
+
+    agreed: bool | None = None  # by the last one; None: none yet
+    delay_s: float = 0.0  # of the last one that agreed, from the command to the exposure
+    latency_s: float = 0.0  # and from the exposure to its arrival
 
 
 @dataclass
@@ -30,15 +43,22 @@ class Shot:
     requested_s: float
     triggered_s: float = math.inf
     sent: int = 0  # commands
+    sent_s: float = -math.inf  # the last of them
     due_s: float = math.inf  # of the next command without an ack
     acked: bool = False
     was_still: bool = True
     asked_again: bool = False  # for its answer
     blurs: deque[tuple[float, float]] = field(default_factory=deque)  # time, expected blur while it waits
+    passed_over: Trust | None = None  # the clock by which an answer that came meanwhile was not taken for its own
 
     @property
     def triggered(self) -> bool:
         return self.sent > 0
+
+    @property
+    def last_sent_s(self) -> float:
+        """When the last command was sent."""
+        return max(self.triggered_s, self.sent_s)
 
 
 @dataclass
@@ -63,6 +83,7 @@ class Answer:
     key: tuple[int, int]  # equal in a repeated answer
     exposed_s: float  # by the camera's clock or UTC; NaN: not known
     boot_ms: int = 0
+    by_utc: bool = False  # exposed_s is by UTC
 
     @property
     def taken(self) -> bool:
@@ -73,9 +94,9 @@ class Answer:
 class Shots:
     """The request in work, those without an answer, and the camera's count."""
 
-    def __init__(self, soonest_s: float = 0.0) -> None:
-        """soonest_s: from a command to its answer at least."""
-        self._soonest_s = soonest_s
+    def __init__(self, shutter_delay_s: float) -> None:
+        """shutter_delay_s: from a command to the exposure; an answer does not come within half of it."""
+        self._delay_s, self._soonest_s = shutter_delay_s, 0.5 * shutter_delay_s
         self.open: Shot | None = None
         self.counts = Counts()
         self.missing = 0
@@ -85,9 +106,12 @@ class Shots:
         self._last: int | None = None  # the highest count
         self._boot_ms = 0  # the newest, and when it arrived
         self._boot_s = -math.inf
-        self._clock_agreed = (
-            False  # the camera's clock has been right once: then a photograph before the command is another's
-        )
+        self._clock, self._utc = Trust(), Trust()
+
+    @property
+    def utc_is_wrong(self) -> bool:
+        """The last answer that could show it has contradicted the camera's UTC."""
+        return self._utc.agreed is False
 
     @property
     def last_index(self) -> int | None:
@@ -106,6 +130,8 @@ class Shots:
         if shot is not None:
             self.counts.lost += 1
             self._lost.append(shot)
+            if shot.passed_over is not None:
+                shot.passed_over.agreed = False  # the answer that came was its own, after all
         self._lost = deque(s for s in self._lost if now_s - s.triggered_s <= LATE_MAX_S)
         return shot
 
@@ -166,11 +192,43 @@ class Shots:
         self._boot_ms, self._boot_s = answer.boot_ms, now_s
 
     def _match(self, answer: Answer, waiting: list[Shot], now_s: float) -> Shot | None:
-        if math.isfinite(answer.exposed_s):
-            before = [s for s in waiting if s.triggered_s - EARLY_S <= answer.exposed_s]
-            self._clock_agreed |= bool(before)
-            if before or self._clock_agreed:
-                return before[-1] if before else None
+        by_arrival = self._by_arrival(waiting, now_s)
+        if not math.isfinite(answer.exposed_s):
+            return by_arrival
+        trust, exposed_s = self._utc if answer.by_utc else self._clock, answer.exposed_s
+        shot = next((s for s in reversed(waiting) if s.triggered_s - EARLY_S <= exposed_s), None)
+        if shot is not None and shot is self.open:
+            if exposed_s >= shot.last_sent_s - EARLY_S:
+                trust.agreed = True
+                trust.delay_s, trust.latency_s = exposed_s - shot.last_sent_s, now_s - exposed_s
+            return shot
+        chosen = self._not_open(answer, trust, shot, by_arrival, now_s)
+        if by_arrival is not None and by_arrival is self.open:
+            if chosen is by_arrival:
+                trust.agreed = False
+            elif answer.by_utc or not trust.agreed:
+                by_arrival.passed_over = trust
+        return chosen
+
+    def _not_open(
+        self, answer: Answer, trust: Trust, shot: Shot | None, by_arrival: Shot | None, now_s: float
+    ) -> Shot | None:
+        """The request of an answer whose stamp lies before the command in work; shot: the one before the stamp."""
+        agreed, exposed_s = trust.agreed, answer.exposed_s
+        if agreed and not answer.by_utc:
+            return shot
+        delay_s = max(self._delay_s, trust.delay_s) + MARGIN_S
+        fits = shot is not None and exposed_s - shot.last_sent_s <= delay_s
+        prompt_s = delay_s + trust.latency_s
+        prompt = by_arrival is not None and by_arrival is self.open and now_s - by_arrival.last_sent_s <= prompt_s
+        if fits and (agreed or (agreed is None and not (prompt and answer.by_utc))):
+            return shot
+        if not agreed:
+            return by_arrival
+        # Another's photograph comes as soon after its stamp as the last one; after a step of the clock none does.
+        return by_arrival if prompt and now_s - exposed_s > trust.latency_s + MARGIN_S else None
+
+    def _by_arrival(self, waiting: list[Shot], now_s: float) -> Shot | None:
         shot = self.open
         if shot is not None and shot.triggered and now_s - shot.triggered_s >= self._soonest_s:
             return shot

@@ -306,6 +306,56 @@ def test_utc_distinguishes_a_late_answer_from_that_of_the_request_in_work(timesy
     assert all(capture.clock is ExposureClock.UTC for capture in rig.captures[1:])
 
 
+def utc_camera(rig: Rig, behind_s, lost: int):
+    """Make the camera's UTC wrong by behind_s(photograph's number), and lose one answer; cameras count from 0."""
+    time_utc_at = slice(0, 8)
+
+    def changed(message: CameraRx) -> list[CameraRx]:
+        if message.number != CAPTURED:
+            return [message]
+        payload = bytearray(message.payload.ljust(255, b"\0"))
+        index = len(rig.truths) - 1
+        utc_us = int.from_bytes(payload[time_utc_at], "little") - round(1e6 * behind_s(index))
+        payload[time_utc_at] = utc_us.to_bytes(8, "little")
+        return [] if index == lost else [msgspec.structs.replace(message, payload=bytes(payload))]
+
+    rig.change_rx = changed
+
+
+def photographs_along_a_way(rig: Rig, count: int):
+    """The captures of requests 4 m apart, each repeated once where its photograph was lost."""
+    for id in range(1, count + 1):
+        if rig.request(id).outcome is CaptureOutcome.LOST:
+            rig.request(id)
+        rig.body.v_W = np.array([0.0, 1.0, 0.0])
+        rig.run(4.0)
+        rig.body.v_W = np.zeros(3)
+        rig.run(1.0)
+    places = {truth.image_index: truth.p_WC for truth in rig.truths}
+    taken = [c for c in rig.captures if c.outcome is not CaptureOutcome.LOST]
+    for capture in taken:
+        assert np.allclose(capture.p_WC, places[capture.image_index], atol=0.01), capture
+    return taken
+
+
+@pytest.mark.parametrize("behind_s", [8.0, 4.0, 1.0, 0.3])
+def test_a_camera_whose_utc_is_behind_keeps_its_photographs_apart_after_a_loss(behind_s):
+    rig = Rig(FIXED, msgspec.structs.replace(EXACT, answers_timesync=False)).ready()
+    utc_camera(rig, lambda _: behind_s, lost=2)
+    taken = photographs_along_a_way(rig, 6)
+    assert [c.id for c in taken] == [1, 2, 3, 4, 5, 6] and {c.clock for c in taken} == {ExposureClock.ARRIVAL}
+    assert rig.counts == {"requested": 7, "taken": 6, "lost": 1}
+
+
+@pytest.mark.parametrize("step_s", [0.3, 1.0, 4.0, 8.0])
+def test_a_camera_whose_utc_steps_backwards_goes_on(step_s):
+    rig = Rig(FIXED, msgspec.structs.replace(EXACT, answers_timesync=False)).ready()
+    utc_camera(rig, lambda index: step_s if index >= 3 else 0.0, lost=-1)
+    taken = photographs_along_a_way(rig, 6)
+    assert [c.id for c in taken] == [1, 2, 3, 4, 5, 6]
+    assert [c.clock for c in taken] == [ExposureClock.UTC] * 3 + [ExposureClock.ARRIVAL] * 3
+
+
 def test_a_repeated_answer_is_counted_once():
     rig = Rig(FIXED).ready()
     rig.payload.faults.repeats_answers = True

@@ -11,8 +11,8 @@ from companion.payload.shots import Answer, Shot, Shots
 class Camera:
     """Requests that are commanded at a time, and the answers to them."""
 
-    def __init__(self, has_clock: bool = True) -> None:
-        self.shots, self.has_clock = Shots(0.06), has_clock
+    def __init__(self, has_clock: bool = True, by_utc: bool = False) -> None:
+        self.shots, self.has_clock, self.by_utc = Shots(0.12), has_clock, by_utc
 
     def command(self, id: int, now_s: float) -> Shot:
         request = CaptureRequest(
@@ -28,7 +28,7 @@ class Camera:
         """The photograph that an answer is taken for, and whether it was late; boot_s: camera's clock, else that of the exposure."""
         boot_ms = round(1e3 * (exposed_s if math.isnan(boot_s) else boot_s))
         at_s = exposed_s if self.has_clock else math.nan
-        found = self.shots.take(Answer(index, (boot_ms, int(taken)), at_s, boot_ms), now_s)
+        found = self.shots.take(Answer(index, (boot_ms, int(taken)), at_s, boot_ms, self.by_utc), now_s)
         return None if found is None else (found[0].request.id, found[1])
 
 
@@ -98,3 +98,79 @@ def test_failures_with_the_number_of_the_last_photograph_are_no_repeated_answers
         camera.command(id, 10.0 * id)
         assert camera.answer(index, 10.0 * id + 0.1, 10.0 * id + 0.2, taken=success) == (id, False)
     assert camera.shots.counts.duplicated == 0
+
+
+@pytest.mark.parametrize("answer_s", [0.2, 1.5])
+@pytest.mark.parametrize("lost", [1, 3])
+@pytest.mark.parametrize("behind_s", [0.3, 1.0, 3.5, 5.0, 8.0, 29.0])
+def test_one_lost_answer_of_a_camera_with_a_wrong_utc_moves_no_later_one(behind_s, lost, answer_s):
+    camera = Camera(by_utc=True)
+    for id in range(1, 9):
+        now_s = 100.0 + 4.0 * id
+        camera.command(id, now_s)
+        if id == lost:
+            camera.shots.lose(now_s + 3.0)
+        else:
+            assert camera.answer(id, now_s + 0.12 - behind_s, now_s + answer_s) == (id, False)
+    counts = camera.shots.counts
+    assert (counts.lost, counts.late, counts.foreign) == (1, 0, 0)
+
+
+def test_a_utc_that_is_behind_by_the_time_between_two_requests_moves_one_photograph():
+    """The first answer is lost, and the second looks like it, late: nothing has shown yet that the clock is wrong."""
+    camera = Camera(by_utc=True)
+    given = []
+    for id in range(1, 7):
+        now_s = 100.0 + 4.0 * id
+        camera.command(id, now_s)
+        given.append(camera.answer(id, now_s + 0.12 - 4.0, now_s + 0.6) if id > 1 else None)
+        camera.shots.lose(now_s + 3.0)
+    assert given == [None, (1, True), *((id, False) for id in range(3, 7))]
+
+
+@pytest.mark.parametrize(("answer_s", "lost"), [(0.3, 0), (1.5, 0), (1.5, 1)])
+@pytest.mark.parametrize("step_s", [-1.0, -6.0, -20.0])
+def test_a_utc_that_steps_backwards_costs_no_more_than_one_photograph(step_s, answer_s, lost):
+    """lost: of the photographs before the step, as when the camera restarts."""
+    camera = Camera(by_utc=True)
+    given = {}
+    for id in range(1, 9):
+        now_s = 100.0 + 4.0 * id
+        camera.command(id, now_s)
+        exposed_s = now_s + 0.12 + (step_s if id > 4 else 0.0)
+        given[id] = camera.answer(id, exposed_s, now_s + answer_s) if not 4 - lost < id <= 4 else None
+        camera.shots.lose(now_s + 3.0)
+    assert {id: found for id, found in given.items() if found not in ((id, False), None)} == {}
+    assert list(given.values()).count(None) <= 1 + lost and given[8] is not None
+
+
+def test_a_utc_that_has_agreed_names_a_late_answer_and_the_photograph_of_another():
+    camera = Camera(by_utc=True)
+    camera.command(1, 10.0)
+    assert camera.answer(1, 10.1, 10.3) == (1, False)
+    camera.command(2, 20.0)
+    camera.shots.lose(23.0)
+    camera.command(3, 24.0)
+    assert camera.answer(2, 20.1, 24.2) == (2, True)  # as soon after the command as an answer of its own
+    assert camera.answer(3, 24.1, 24.35) == (3, False)
+    camera.command(4, 30.0)
+    assert camera.answer(4, 29.9, 30.1) is None
+    assert camera.answer(5, 30.1, 30.3) == (4, False)
+    assert camera.shots.counts.foreign == 1 and not camera.shots.utc_is_wrong
+
+
+def test_a_utc_that_was_set_in_flight_is_trusted_again():
+    camera = Camera(by_utc=True)
+    camera.command(1, 10.0)
+    assert camera.answer(1, 2.1, 10.3) == (1, False) and camera.shots.utc_is_wrong
+    camera.command(2, 20.0)
+    assert camera.answer(2, 20.1, 20.3) == (2, False) and not camera.shots.utc_is_wrong
+
+
+def test_a_command_sent_again_does_not_make_a_wrong_utc_agree():
+    """The photograph came after the second command; its stamp, 0.3 s behind, still lies after the first."""
+    camera = Camera(by_utc=True)
+    camera.command(1, 10.0)
+    assert camera.answer(1, 9.8, 10.3) == (1, False)
+    camera.command(2, 20.0).sent_s = 20.5
+    assert camera.answer(2, 20.32, 20.8) == (2, False) and camera.shots.utc_is_wrong
