@@ -42,13 +42,15 @@ class StillCamera:
     def __init__(self, camera: PayloadCamera, folder: Path, device: Any = None) -> None:
         """folder: for the pictures; it is made with the first. device: in the place of OpenCV's, for tests.
 
-        Raises `ConfigError` when the device cannot be opened or delivers smaller pictures than the camera file says.
+        Raises `ConfigError` when the device cannot be opened or delivers pictures of another size than the camera file says.
         """
         control = camera.control
         assert control is not None and control.device is not None
         self.trouble = ""
         self._camera, self._folder, self._name = camera, folder, control.device
-        self._device = device if device is not None else _opened(control.device, camera)
+        self._device = _unopened() if device is None else device
+        if problem := self._open():
+            raise ConfigError(f"camera {camera.name}: control.device {self._name}: {problem}")
         self._requests: queue.Queue[tuple[int, float]] = queue.Queue()
         self._tags: queue.Queue[Capture] = queue.Queue()
         self._out: deque[Packable] = deque()
@@ -155,15 +157,15 @@ class StillCamera:
                 if wanted is None and not self._requests.empty():
                     wanted = self._requests.get_nowait()
                 if not self._device.grab():
-                    self.trouble = f"still camera {self._name}: delivers no frame; trying again every {REOPEN_S:g} s"
-                    self._stop.wait(REOPEN_S)
-                    self._device.open(self._name)
+                    self._open_again("delivers no frame")
                     continue
                 self.trouble = ""
                 exposed_s = self._exposed_s()
                 if wanted is not None and exposed_s >= wanted[1]:
-                    self._keep(wanted[0], exposed_s)
+                    problem = self._keep(wanted[0], exposed_s)
                     wanted = None
+                    if problem:
+                        self._open_again(problem)
                 while wanted is None and not self._tags.empty():
                     self._write_tags(self._tags.get_nowait())
             except Exception as error:  # noqa: BLE001 - in flight nothing ends the thread
@@ -171,6 +173,35 @@ class StillCamera:
                 if wanted is not None:
                     self._answer(wanted[0], monotonic_s(), "", 0)
                     wanted = None
+
+    def _open(self) -> str:
+        """Open the device with the size of the camera file; returns what is wrong with it, "" nothing."""
+        import cv2
+
+        device, camera = self._device, self._camera
+        device.open(self._name, cv2.CAP_V4L2 if self._name.startswith("/dev/") else cv2.CAP_ANY)
+        device.set(cv2.CAP_PROP_FOURCC, cv2.VideoWriter.fourcc(*"MJPG"))
+        device.set(cv2.CAP_PROP_FRAME_WIDTH, camera.width_px)
+        device.set(cv2.CAP_PROP_FRAME_HEIGHT, camera.height_px)
+        if not device.isOpened() or not any(device.grab() for _ in range(OPEN_TRIES)):
+            return "cannot be opened or delivers no frame"
+        size = (round(device.get(cv2.CAP_PROP_FRAME_WIDTH)), round(device.get(cv2.CAP_PROP_FRAME_HEIGHT)))
+        if problem := self._wrong_size(*size):
+            device.release()
+        return problem
+
+    def _open_again(self, problem: str) -> None:
+        """Say what is wrong, until the device is as it was at the start."""
+        while problem and not self._stop.is_set():
+            self.trouble = plain(f"still camera {self._name}: {problem}; trying again every {REOPEN_S:g} s", 200)
+            self._stop.wait(REOPEN_S)
+            problem = self._open()
+
+    def _wrong_size(self, width_px: int, height_px: int) -> str:
+        camera = self._camera
+        if (width_px, height_px) == (camera.width_px, camera.height_px):
+            return ""
+        return f"delivers {width_px} x {height_px} px, the camera file says {camera.width_px} x {camera.height_px}"
 
     def _exposed_s(self) -> float:
         """Mid-exposure of the frame just taken: the driver's time, where it is the monotonic clock's."""
@@ -180,19 +211,24 @@ class StillCamera:
         driver_s = 1e-3 * float(self._device.get(cv2.CAP_PROP_POS_MSEC))
         return driver_s if 0.0 <= now_s - driver_s <= STAMP_AGE_MAX_S else now_s - 0.5 * self._camera.exposure_s
 
-    def _keep(self, index: int, exposed_s: float) -> None:
+    def _keep(self, index: int, exposed_s: float) -> str:
+        """Write the picture and answer; returns what is wrong with its size, for then it is no photograph."""
         import cv2
 
         taken, frame = self._device.retrieve()
+        if taken and (problem := self._wrong_size(frame.shape[1], frame.shape[0])):
+            self._answer(index, exposed_s, "", 0)
+            return problem
         done, jpeg = cv2.imencode(".jpg", frame, [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY]) if taken else (False, None)
         if not done or jpeg is None:
             self._answer(index, exposed_s, "", 0)
-            return
+            return ""
         self._folder.mkdir(parents=True, exist_ok=True)
         names = (self._folder / f"{index + 1:05d}{suffix}.jpg" for suffix in ("", *(f"_{i}" for i in range(2, 1000))))
         path = next(name for name in names if not name.exists())
         path.write_bytes(jpeg.tobytes())
         self._answer(index, exposed_s, str(path), 1)
+        return ""
 
     def _answer(self, index: int, exposed_s: float, file: str, result: int) -> None:
         self._out.append(
@@ -213,21 +249,7 @@ def _boot_ms(now_s: float) -> int:
     return round(now_s * 1e3) % BOOT_MS_WRAP
 
 
-def _opened(name: str, camera: PayloadCamera) -> Any:
-    """OpenCV's capture of a device with the size of the camera file; raises `ConfigError`."""
+def _unopened() -> Any:
     import cv2
 
-    device = cv2.VideoCapture(name, cv2.CAP_V4L2) if name.startswith("/dev/") else cv2.VideoCapture(name)
-    device.set(cv2.CAP_PROP_FOURCC, cv2.VideoWriter.fourcc(*"MJPG"))
-    device.set(cv2.CAP_PROP_FRAME_WIDTH, camera.width_px)
-    device.set(cv2.CAP_PROP_FRAME_HEIGHT, camera.height_px)
-    if not device.isOpened() or not any(device.grab() for _ in range(OPEN_TRIES)):
-        raise ConfigError(f"camera {camera.name}: control.device {name}: cannot be opened or delivers no frame")
-    size = (round(device.get(cv2.CAP_PROP_FRAME_WIDTH)), round(device.get(cv2.CAP_PROP_FRAME_HEIGHT)))
-    if size != (camera.width_px, camera.height_px):
-        device.release()
-        raise ConfigError(
-            f"camera {camera.name}: control.device {name}: delivers {size[0]} x {size[1]} px, the camera file says "
-            f"{camera.width_px} x {camera.height_px}"
-        )
-    return device
+    return cv2.VideoCapture()

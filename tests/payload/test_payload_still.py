@@ -29,14 +29,28 @@ SMALL = (64, 48)
 
 
 class FalseDevice:
-    """Delivers a frame every 20 ms; `works` False: none."""
+    """Delivers a frame every 20 ms; `works` False: none. Opened, it delivers `opens_with` until a size is set; `obeys` False: always."""
 
     def __init__(self) -> None:
-        self.works, self.opened = True, 0
+        self.works, self.obeys, self.opened = True, True, 0
+        self.opens_with = self.size = (32, 24)
         self._grabbed_s = 0.0
 
-    def open(self, name: str) -> bool:
+    def open(self, name: str, backend: int) -> bool:
+        assert backend == cv2.CAP_V4L2
         self.opened += 1
+        self.size = self.opens_with
+        return True
+
+    def isOpened(self) -> bool:  # noqa: N802 - OpenCV's name
+        return True
+
+    def release(self) -> None: ...
+
+    def set(self, number: int, value: float) -> bool:
+        axis = {cv2.CAP_PROP_FRAME_WIDTH: 0, cv2.CAP_PROP_FRAME_HEIGHT: 1}.get(number)
+        if axis is not None and self.obeys:
+            self.size = tuple(round(value) if i == axis else size for i, size in enumerate(self.size))
         return True
 
     def grab(self) -> bool:
@@ -45,10 +59,15 @@ class FalseDevice:
         return self.works
 
     def retrieve(self):
-        return True, np.full((SMALL[1], SMALL[0], 3), 90, np.uint8)
+        return True, np.full((self.size[1], self.size[0], 3), 90, np.uint8)
 
     def get(self, number: int) -> float:
-        return 1e3 * self._grabbed_s if number == cv2.CAP_PROP_POS_MSEC else 0.0
+        values = {
+            cv2.CAP_PROP_POS_MSEC: 1e3 * self._grabbed_s,
+            cv2.CAP_PROP_FRAME_WIDTH: self.size[0],
+            cv2.CAP_PROP_FRAME_HEIGHT: self.size[1],
+        }
+        return float(values.get(number, 0.0))
 
 
 def still_camera(device: str = "/dev/video9") -> PayloadCamera:
@@ -118,6 +137,60 @@ def test_a_device_that_fails_is_reported_and_refuses(opened):
     list(device.write(node.handle(request, monotonic_s())))
     (capture,) = run(node, device, 5.0, bool)
     assert capture.outcome is CaptureOutcome.REFUSED and "failed" in capture.reason
+
+
+def ready(still, node, device):
+    """Run until the camera takes commands."""
+    run(node, device, 5.0, lambda _: not node.problem(monotonic_s()) and not still.trouble)
+
+
+def photograph(node, device, id: int) -> Capture:
+    request = CaptureRequest(
+        stamp_s=monotonic_s(), id=id, item="face", row=0, column=0, frame="pier", pitch_rad=0.0, distance_m=5.0
+    )
+    list(device.write(node.handle(request, monotonic_s())))
+    (capture,) = run(node, device, 5.0, bool)
+    return capture
+
+
+@pytest.mark.realtime
+def test_a_device_that_is_opened_again_takes_pictures_of_the_same_size(opened):
+    camera, still, false = opened
+    node, device = PayloadNode(camera, VEHICLE), StillDevice(still)
+    ready(still, node, device)
+    false.works = False
+    run(node, device, 5.0, lambda _: bool(still.trouble))
+    false.works, false.obeys = True, False
+    run(node, device, 5.0, lambda _: "32 x 24" in still.trouble)
+    assert device.trouble == (
+        "still camera /dev/video9: delivers 32 x 24 px, the camera file says 64 x 48; trying again every 1 s"
+    )
+    assert photograph(node, device, 1).outcome is CaptureOutcome.REFUSED
+    false.obeys = True
+    ready(still, node, device)
+    capture = photograph(node, device, 2)
+    assert capture.outcome is CaptureOutcome.TAKEN and Image.open(capture.file).size == SMALL
+
+
+@pytest.mark.realtime
+def test_a_picture_of_another_size_is_no_photograph(opened, tmp_path):
+    camera, still, false = opened
+    node, device = PayloadNode(camera, VEHICLE), StillDevice(still)
+    ready(still, node, device)
+    false.size = (32, 24)  # without a failure
+    capture = photograph(node, device, 1)
+    assert capture.outcome is CaptureOutcome.REFUSED and "failed" in capture.reason
+    assert not (tmp_path / "photographs").exists()
+    assert "delivers 32 x 24 px, the camera file says 64 x 48" in device.trouble
+    ready(still, node, device)
+    assert photograph(node, device, 2).outcome is CaptureOutcome.TAKEN
+
+
+def test_a_device_of_another_size_refuses_the_start_with_one_line(tmp_path):
+    false = FalseDevice()
+    false.obeys = False
+    with pytest.raises(ConfigError, match="/dev/video9: delivers 32 x 24 px, the camera file says 64 x 48"):
+        StillCamera(still_camera(), tmp_path, false)
 
 
 def test_a_device_that_is_absent_refuses_the_start_with_one_line(tmp_path):
