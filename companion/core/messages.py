@@ -524,8 +524,8 @@ class Capture(Message):
     time_std_s: float = float("nan")  # of `stamp_s`
     # Of the camera: latitude, longitude [°], altitude over mean sea level [m] by the flight controller's origin; None: unknown.
     geo: Vec3 | None = None
-    geo_std_m: float = float("nan")  # horizontal
-    geo_v_std_m: float = float("nan")  # vertical; NaN: the receiver does not report it
+    geo_std_m: float = float("nan")  # horizontal; NaN: the receiver does not report it
+    geo_v_std_m: float = float("nan")  # vertical; likewise
     speed_m_s: float = float("nan")  # of the camera
 
 

@@ -497,8 +497,7 @@ class PayloadNode(Node):
         capture.position_std_m = math.hypot(position_std_m, moved_m, math.hypot(*self.camera.p_BC) * attitude_std)
         capture.attitude_std_rad = math.hypot(attitude_std, turned_rad)
         capture.geo = self.georeference.place(capture.p_WC)
-        h_std_m = self.georeference.h_std_m
-        capture.geo_std_m = math.hypot(state.position_std_m, h_std_m if math.isfinite(h_std_m) else 0.0)
+        capture.geo_std_m = math.hypot(state.position_std_m, self.georeference.h_std_m)
         capture.geo_v_std_m = math.hypot(state.position_std_m, self.georeference.v_std_m)
 
     def _status(self, now_s: float) -> PayloadStatus:

@@ -12,6 +12,7 @@ from companion.core.enums import CaptureOutcome, ExposureClock
 from companion.core.frames import quat_conjugate, quat_log, quat_multiply, quat_normalized, rotation_matrix
 from companion.core.messages import CameraRx, CameraTx
 from companion.payload.payload_node import PayloadNode
+from companion.payload.tags import tags_of
 from sitl.payload_camera import PayloadConfig
 from tests.payload.rig import BUNDLE_P, BUNDLE_Q, CAMERA, EXACT, FIXED, ORIGIN, VEHICLE, Rig, with_control
 
@@ -120,6 +121,18 @@ def test_the_geographic_place_follows_from_the_flight_controllers_origin():
     assert np.allclose((east, north, altitude - ORIGIN[2]), capture.p_WC, atol=0.01)
     assert capture.geo_std_m == pytest.approx(math.hypot(1.0, 0.9))
     assert capture.geo_v_std_m == pytest.approx(math.hypot(1.0, 1.7))
+
+
+@pytest.mark.parametrize("accuracy_m", [math.nan, math.inf])
+def test_a_receiver_that_reports_no_accuracy_leaves_that_of_the_geographic_place_out(accuracy_m):
+    rig = Rig(FIXED)
+    status, state = rig.status, rig.state
+    rig.status = lambda: msgspec.structs.replace(status(), gnss_h_acc_m=accuracy_m, gnss_v_acc_m=accuracy_m)
+    rig.state = lambda: msgspec.structs.replace(state(), position_std_m=0.02)
+    capture = rig.ready().request()
+    tags = tags_of(capture, FIXED, 1.79e9)
+    assert capture.geo is not None and not math.isfinite(capture.geo_std_m)
+    assert tags.latitude_deg is not None and (tags.position_error_m, tags.altitude_error_m) == (None, None)
 
 
 # --- gimbal --------------------------------------------------------------------------------------------------------
