@@ -510,7 +510,7 @@ class Capture(Message):
     image_index: int  # the camera's own count; -1: unknown
     file: str  # where the camera or this stack stored it; "": unknown
     blur_px: float  # expected motion blur, from estimated rates and exposure time
-    gsd_m: float  # ground sampling distance at `distance_m`; NaN: unknown
+    gsd_m: float  # ground sampling distance at `distance_m`: as planned, not of the pose; NaN: unknown
     p_WC: Vec3  # at the exposure, NaN when unknown
     q_WC: Quat
     bundle: str  # the nearest one seen, "" none

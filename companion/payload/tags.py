@@ -1,7 +1,7 @@
 """Tags of a photograph: EXIF and XMP inside the JPEG, and the same as JSON beside it. The picture itself is not encoded again.
 
 EXIF has time, geographic place with its accuracy, direction and lens, which photogrammetry programs read. XMP and JSON
-also have the pose in the structure's frame with standard deviations, the GSD and the motion blur. EXIF needs Pillow (extra
+also have the pose in the structure's frame with standard deviations, the planned GSD and the motion blur. EXIF needs Pillow (extra
 `photographs`).
 """
 
@@ -53,7 +53,7 @@ class PhotographTags(msgspec.Struct, frozen=True, kw_only=True):
     camera: str
     focal_length_mm: float | None
     exposure_s: float
-    gsd_m: float | None
+    gsd_m: float | None  # at the planned distance
     blur_px: float | None
     bundle: str  # "" none seen: then the pose in it is null
     p_MC: tuple[float, ...] | None
