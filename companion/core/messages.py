@@ -289,6 +289,7 @@ class MapBundle(msgspec.Struct):
     q_WM: Quat
     age_s: float  # since its last accepted observation, inf before the first
     relative_std_m: float = float("nan")  # of the body's position in its frame, the largest; NaN: not reported
+    attitude_std_rad: float = float("nan")  # of its own attitude, the largest over all directions; NaN: not reported
 
 
 class State(Message, kw_only=True):

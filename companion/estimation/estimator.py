@@ -201,7 +201,8 @@ class EstimatorNode(Node):
         self._dropped_late = 0  # of earlier histories
         self._resets = resets
         self._now_s = 0.0
-        self._others_std_m: dict[str, float] = {}  # of the position in the frame of each further bundle
+        # Of each further bundle: that of the position in its frame, and of its attitude.
+        self._others_std: dict[str, tuple[float, float]] = {}
         self._steps = 0
         self._blocks: tuple[float, ...] = ()
 
@@ -803,15 +804,18 @@ class EstimatorNode(Node):
         known = [(name, record) for name, record in filter_state.others.items() if record.marker_known]
         poses = {name: filter_state.pose(name).tolist() for name, _ in known}
         for name in poses:  # as often as the covariances are reported
-            if self._steps % BLOCKS_EVERY == 0 or name not in self._others_std_m:
-                self._others_std_m[name] = self._relative_std_m(filter_state, name)
+            if self._steps % BLOCKS_EVERY == 0 or name not in self._others_std:
+                std_m = self._relative_std_m(filter_state, name)
+                attitude = slice(filter_state.errors_of(name).start + 3, filter_state.errors_of(name).stop)
+                std_rad = largest_std(filter_state.covariance[attitude, attitude])
+                self._others_std[name] = near(std_m, precision.POSITION), near(std_rad, precision.ANGLE)
         return tuple(
             MapBundle(
                 name,
                 rounded(poses[name][:3], precision.POSITION),
                 rounded(poses[name][3:], precision.ATTITUDE),
                 near(now_s - record.accepted_s[0], precision.AGE),
-                near(self._others_std_m[name], precision.POSITION),
+                *self._others_std[name],
             )
             for name, record in known
         )

@@ -45,6 +45,7 @@ class BundlePose(NamedTuple):
     p_MC: Array
     q_MC: Array
     position_std_m: float  # of the body in the bundle's frame
+    attitude_std_rad: float = math.nan  # of a further bundle's own attitude; NaN: not known, or it is the mission's
 
 
 def camera_motion(camera: PayloadCamera, moment: Moment, gimbal: Gimbal | None) -> CameraMotion | None:
@@ -89,10 +90,11 @@ def nearest_bundle(state: State, p_W: Array, q_WC: Array) -> BundlePose | None:
 
     A bundle that is out of sight may be nearer, but the camera's place in its frame has the error of the map between both.
     """
-    seen: list[tuple[bool, float, str, Vec3, Quat, float]] = []
+    seen: list[tuple[bool, float, str, Vec3, Quat, float, float]] = []
 
-    def add(name: str, p_WM: Vec3, q_WM: Quat, age_s: float, std_m: float) -> None:
-        seen.append((age_s > IN_SIGHT_S, float(np.linalg.norm(p_W - np.array(p_WM))), name, p_WM, q_WM, std_m))
+    def add(name: str, p_WM: Vec3, q_WM: Quat, age_s: float, std_m: float, std_rad: float = math.nan) -> None:
+        away_m = float(np.linalg.norm(p_W - np.array(p_WM)))
+        seen.append((age_s > IN_SIGHT_S, away_m, name, p_WM, q_WM, std_m, std_rad))
 
     if state.bundle and math.isfinite(state.relative_std_m):
         age_s = state.bundle_age_s if math.isfinite(state.bundle_age_s) else state.marker_age_s
@@ -100,21 +102,26 @@ def nearest_bundle(state: State, p_W: Array, q_WC: Array) -> BundlePose | None:
     for bundle in state.bundles:
         if math.isfinite(bundle.age_s):
             std_m = bundle.relative_std_m if math.isfinite(bundle.relative_std_m) else state.position_std_m
-            add(bundle.name, bundle.p_WM, bundle.q_WM, bundle.age_s, std_m)
+            add(bundle.name, bundle.p_WM, bundle.q_WM, bundle.age_s, std_m, bundle.attitude_std_rad)
     if not seen:
         return None
-    *_, name, p_WM, q_WM, std_m = min(seen, key=lambda entry: entry[:2])
+    *_, name, p_WM, q_WM, std_m, std_rad = min(seen, key=lambda entry: entry[:2])
     p_MC = rotation_matrix(q_WM).T @ (p_W - np.array(p_WM))
-    return BundlePose(name, p_MC, quat_normalized(quat_multiply(quat_conjugate(q_WM), q_WC)), std_m)
+    return BundlePose(name, p_MC, quat_normalized(quat_multiply(quat_conjugate(q_WM), q_WC)), std_m, std_rad)
 
 
 def attitude_std_rad(camera: PayloadCamera, state: State, bundle: BundlePose | None, has_gimbal: bool) -> float:
-    """Standard deviation of the camera's attitude, the largest over all directions."""
+    """Standard deviation of the camera's attitude in the bundle's frame, the largest over all directions.
+
+    bundle: None: in the world. NaN where the state does not say how well the bundle's own attitude is known.
+    """
     control = camera.control
     assert control is not None
     variances = list(state.covariance_diag[ATTITUDE])
-    if bundle is not None and bundle.name == state.bundle:
-        # Correlated with the body's: the sum is too large rather than too small.
+    # The bundle's own is correlated with the body's: the sum is too large rather than too small.
+    if bundle is not None and bundle.name != state.bundle:
+        variances = [a + bundle.attitude_std_rad**2 for a in variances]
+    elif bundle is not None:
         variances = [a + b for a, b in zip(variances, state.covariance_diag[BUNDLE_ATTITUDE], strict=False)]
     body = max(variances, default=math.nan)
     return math.sqrt(body + control.mount_std_rad**2 + (control.gimbal_std_rad or 0.0) ** 2 * has_gimbal)

@@ -49,6 +49,10 @@ def test_the_map_has_the_pose_of_the_second_bundle_relative_to_the_first(vehicle
     assert np.linalg.norm(p_AB - P_AB) < 0.03 and np.linalg.norm(turned) < 0.03
     assert beside.name == "beside" and beside.age_s < 0.3
     assert 0.0 < beside.relative_std_m < 0.1
+    # The error of its attitude in the world: with that of the mission's bundle it covers the one between both.
+    own = max(state.covariance_diag[18:21]) ** 0.5
+    assert 0.5 * own < beside.attitude_std_rad < 2 * own
+    assert np.linalg.norm(turned) < 3 * (own + beside.attitude_std_rad)
 
 
 def test_a_survey_gives_the_place_of_a_bundle_that_was_never_seen(vehicle):

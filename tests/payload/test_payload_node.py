@@ -10,7 +10,7 @@ from pymavlink.dialects.v20 import common
 from companion.core.config import ConfigError
 from companion.core.enums import CaptureOutcome, ExposureClock
 from companion.core.frames import quat_conjugate, quat_log, quat_multiply, quat_normalized, rotation_matrix
-from companion.core.messages import CameraRx, CameraTx
+from companion.core.messages import CameraRx, CameraTx, MapBundle
 from companion.payload.payload_node import PayloadNode
 from companion.payload.tags import tags_of
 from sitl.payload_camera import PayloadConfig
@@ -52,6 +52,28 @@ def test_a_photograph_has_the_true_pose_of_its_exposure(camera):
     assert turned_deg(capture.q_MC, q_MC) < 0.05
     assert 0.01 <= capture.position_std_m < 0.02 and 0.0035 <= capture.attitude_std_rad < 0.006
     assert capture.gsd_m == pytest.approx(5.0 * 5.97e-6 / 0.035)
+
+
+@pytest.mark.parametrize("own_deg", [1.0, math.nan], ids=["known", "not reported"])
+def test_the_attitude_in_the_frame_of_a_further_bundle_is_as_uncertain_as_that_bundle(own_deg):
+    rig = Rig(FIXED)
+    state, own_rad = rig.state, math.radians(own_deg)
+    near = MapBundle(
+        name="second_pier",
+        p_WM=(2.0, 0.0, 3.0),
+        q_WM=BUNDLE_Q,
+        age_s=0.1,
+        relative_std_m=0.03,
+        attitude_std_rad=own_rad,
+    )
+    rig.state = lambda: msgspec.structs.replace(state(), bundles=(near,))
+    capture = rig.ready().request()
+    body_rad, mount_rad = 1e-3, FIXED.control.mount_std_rad
+    assert capture.outcome is CaptureOutcome.TAKEN and capture.bundle == "second_pier"
+    assert capture.attitude_std_rad == pytest.approx(math.hypot(body_rad, own_rad, mount_rad), rel=0.01, nan_ok=True)
+    assert tags_of(capture, FIXED, 1.79e9).attitude_std_rad == (
+        None if math.isnan(own_rad) else capture.attitude_std_rad
+    )
 
 
 def test_the_expected_blur_is_the_true_one():

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from companion.core.messages import TOPICS, FcuAttitude, State
+from companion.core.messages import TOPICS, FcuAttitude, MapBundle, State
 from companion.recording.codec import decode, encode, json_schema
 
 
@@ -127,6 +127,16 @@ def test_infinity_is_null_for_viewers_and_infinity_for_replay(flight):
     unknown = ["bundle_age_s", "marker_age_s", "relative_std_m"]
     assert sorted(tables["_nonfinite"]) == [[name, "inf"] for name in unknown]
     assert decode("state", encode(message)) == message
+
+
+def test_the_attitude_of_a_bundle_of_the_map_is_unknown_in_a_log_that_does_not_have_it(flight):
+    bundle = MapBundle(name="beside", p_WM=(7.0, -3.0, 2.0), q_WM=(1.0, 0.0, 0.0, 0.0), age_s=0.1, relative_std_m=0.03)
+    message = msgspec.structs.replace(flight["state"][-1], bundles=(bundle,))
+    tables = json.loads(encode(message))
+    del tables["bundles"][0]["attitude_std_rad"]
+    tables["_nonfinite"] = [entry for entry in tables["_nonfinite"] if "attitude_std_rad" not in entry[0]]
+    (read,) = decode("state", json.dumps(tables).encode()).bundles
+    assert read.relative_std_m == 0.03 and math.isnan(read.attitude_std_rad)
 
 
 def test_numpy_numbers_are_logged_as_numbers():
