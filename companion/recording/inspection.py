@@ -31,6 +31,7 @@ from companion.recording.log import Log, LogError
 # By which a second survey of one place may differ; it differs by centimetres and tenths of a degree.
 SURVEY_M, SURVEY_RAD = 0.5, 0.1
 PICTURES = (CaptureOutcome.TAKEN, CaptureOutcome.BLURRED)  # outcomes with a photograph
+SAME_M = 1e-6  # of two places of one plan
 STATE_AGE_MAX_S = 0.5  # of the filter state that places an exposure in the frame of another bundle
 Place = tuple[int, int]  # row and column of a photograph on its item
 ShotKey = tuple[int, int, int]  # flight, id, attempt
@@ -179,11 +180,16 @@ def _with_plan_files(inspection: Inspection, log: Log, folder: Path) -> Inspecti
 
 def plan_difference(first: FlownPlan, second: FlownPlan) -> str:
     """What keeps the photographs of two plans from being shown together; "" if nothing."""
+    if first.origin != second.origin:
+        return "inspection.origin is another one"
     names = [[item.name for item in plan.items] for plan in (first, second)]
     if names[0] != names[1]:
         return f"its items are {', '.join(names[1])}"
     for a, b in zip(first.items, second.items, strict=True):
-        if a.item != b.item:
+        if isinstance(a.item, QgcItem) and isinstance(b.item, QgcItem):
+            if not _same_photographs(a, b):
+                return f"inspection.item '{a.name}' has other photographs in its .plan file"
+        elif a.item != b.item:
             keys = [key for key in a.item.__struct_fields__ if getattr(a.item, key) != getattr(b.item, key, None)]
             return f"inspection.item '{a.name}' has another {keys[0] if keys else 'kind'}"
         one, other = (frame_of(item.frame, plan.planning, "") for item, plan in ((a, first), (b, second)))
@@ -198,6 +204,15 @@ def plan_difference(first: FlownPlan, second: FlownPlan) -> str:
     if cameras[0] != cameras[1]:
         return f"its camera {cameras[1].name} is another one, or has another lens or mount"
     return ""
+
+
+def _same_photographs(a: InspectedItem, b: InspectedItem) -> bool:
+    """Both plans have the same photographs, from the same places in the same directions."""
+    return a.planned.keys() == b.planned.keys() and all(
+        np.allclose(one, other, rtol=0.0, atol=SAME_M)
+        for place in a.planned
+        for one, other in zip(a.planned[place].pose, b.planned[place].pose, strict=True)
+    )
 
 
 def place_difference(p_a: Array, R_a: Array, p_b: Array, R_b: Array) -> str:

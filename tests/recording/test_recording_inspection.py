@@ -1,13 +1,17 @@
 """The figures of an inspection follow from its captures and the plan in its log."""
 
+import json
 import math
 
+import msgspec
 import numpy as np
 import pytest
 
 from companion.core.config import ConfigError
 from companion.core.enums import CaptureOutcome
 from companion.core.messages import Capture, CaptureTruth
+from companion.mission.plan import load_plan
+from companion.planning.qgc import QgcStation, plan_document
 from companion.planning.stations import HELD_M
 from companion.planning.surfaces import Cylinder, Footprint, Rectangle
 from companion.recording.inspection import best_shots, plan_difference, plan_of_log, shots_of
@@ -361,6 +365,29 @@ def test_flights_of_two_surveys_are_shown_together_each_at_its_own_bundle(comple
     other = read_log(make_log(tmp_path / "other.mcap", made, mission=mission))
     with pytest.raises(LogError, match="the bundle 'pier' is 1.0 m from that of the first"):
         read_inspection([complete, other])
+
+
+def test_flights_of_another_plan_of_qgroundcontrol_or_from_another_origin_are_refused(tmp_path):
+    """All logs have the same mission; what its .plan file says, and where its world stands, differ."""
+    text = MISSION.read_text().replace('"../../', f'"{ROOT}/')
+    items = '[[inspection.item]]\nkind = "qgc"\nname = "visit"\nfile = "visit.plan"\n\n[[inspection.item]]'
+    text = text.replace("[[inspection.item]]", items, 1)
+    origin = load_plan(MISSION).inspection.origin
+
+    def flown(name, last_m, wait_s=0.0, place=origin):
+        stops = [QgcStation((x, 5.0, 4.0), 0.3, 0.1, wait_s, True) for x in (0.0, 5.0, last_m)]
+        (tmp_path / "visit.plan").write_text(json.dumps(plan_document(stops, place, 4.0, 1.0, 13)))
+        mission = tmp_path / "mission.toml"
+        mission.write_text(text.replace(str(origin.latitude_deg), str(place.latitude_deg)))
+        return read_log(make_log(tmp_path / f"{name}.mcap", Made(only=frozenset({1})), mission=mission))
+
+    first, longer = flown("first", 9.0), flown("longer", 9.0, wait_s=3.0)
+    assert len(read_inspection([first, longer]).shots) == 2  # the same photographs after a longer stop
+    other = "other.mcap: is not a flight of the plan of first.mcap: inspection.item 'visit' has other photographs"
+    with pytest.raises(LogError, match=other):
+        read_inspection([first, flown("other", 40.0)])
+    with pytest.raises(LogError, match="away.mcap: is not a flight .*: inspection.origin is another one"):
+        read_inspection([first, flown("away", 9.0, place=msgspec.structs.replace(origin, latitude_deg=34.1))])
 
 
 def test_logs_of_different_plans_are_refused_in_one_line(complete, tmp_path):
