@@ -50,6 +50,7 @@ def as_result(found: RefinedPhotographs, log: Path) -> Result:
             {
                 "id": pose.capture.id,
                 "attempt": pose.capture.attempt,
+                "stamp_s": pose.capture.stamp_s,
                 "image_index": pose.capture.image_index,
                 "bundle": pose.bundle,
                 "p_MC": pose.p_MC,

@@ -10,6 +10,8 @@ from companion.core.errors import UserError
 from companion.core.messages import Capture
 from companion.core.trajectory_messages import Quat, Vec3
 
+SAME_S = 1e-3  # of one exposure's stamp, as the log and the file have it
+
 
 class PosesError(UserError):
     """A file of poses cannot be used; one line."""
@@ -26,6 +28,7 @@ class RefinedPhotograph(msgspec.Struct, frozen=True):
     position_std_m: float
     attitude_std_rad: float
     covariance: list[list[float]]
+    stamp_s: float | None = None  # of its exposure, companion time; None: a file of an earlier version
 
 
 class _Details(msgspec.Struct):
@@ -55,12 +58,24 @@ def read_poses(path: Path) -> list[RefinedPhotograph]:
 
 
 def with_poses(captures: Sequence[Capture], poses: Sequence[RefinedPhotograph], path: Path) -> list[Posed]:
-    """The photographs with the poses of the file where it has them; raises `PosesError` when it has none of them."""
+    """The photographs with the poses of the file where it has them.
+
+    Raises `PosesError` when it has none of them, or one that was taken at another time: plans give the same numbers in each flight.
+    """
     known = {(pose.id, pose.attempt): pose for pose in poses}
+    for capture in captures:
+        pose = known.get((capture.id, capture.attempt))
+        if pose is not None and pose.stamp_s is not None and abs(pose.stamp_s - capture.stamp_s) > SAME_S:
+            raise PosesError(f"{path}: its photograph {capture.id} was taken at another time: it is of another flight")
     found = [_posed(capture, known.get((capture.id, capture.attempt))) for capture in captures]
     if captures and all(posed.covariance is None for posed in found):
         raise PosesError(f"{path}: holds none of these photographs: it is of another flight")
     return found
+
+
+def are_dated(poses: Sequence[RefinedPhotograph]) -> bool:
+    """The file says when each photograph was taken, so that `with_poses` knows another flight."""
+    return all(pose.stamp_s is not None for pose in poses)
 
 
 def _posed(capture: Capture, pose: RefinedPhotograph | None) -> Posed:

@@ -18,7 +18,7 @@ from companion.payload.matching import (
     photographs_of,
     pictures_in,
 )
-from companion.payload.refined import read_poses, with_poses
+from companion.payload.refined import are_dated, read_poses, with_poses
 from companion.payload.tags import tags_of, write_tags
 from companion.planning.camera import PayloadCamera
 from companion.recording.log import Log, read_log
@@ -75,7 +75,13 @@ def tag(
         raise MatchError(f"{log}: holds no photographs of a payload camera")
     covariances: dict[tuple[int, int], tuple[float, ...] | None] = {}
     if poses is not None:
-        posed = with_poses(taken, read_poses(poses), poses)
+        refined_poses = read_poses(poses)
+        posed = with_poses(taken, refined_poses, poses)
+        if not are_dated(refined_poses):
+            click.echo(
+                f"companion: {poses}: an earlier version wrote it, without times: whether it is of this flight is not known",
+                err=True,
+            )
         taken = [capture for capture, _ in posed]
         covariances = {(capture.id, capture.attempt): covariance for capture, covariance in posed}
     camera, utc_offset_s = camera_of(flight), utc_offset_of(flight)

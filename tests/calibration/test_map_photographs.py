@@ -1,18 +1,21 @@
 """Poses of photographs by the adjustment of a made-up flight, and how they get into the pictures' tags."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from map_flights import STATE, Course, fly
 
 from calibration.map.adjust import adjust
-from calibration.map.photographs import carried, newest, refined_pose
+from calibration.map.photographs import RefinedPhotographs, RefinedPose, carried, newest, refined_pose
+from calibration.map.photographs_command import as_result
 from calibration.map.rotations import exp, log
+from calibration.results import write_json
 from companion.core.enums import CaptureOutcome
 from companion.core.frames import quat_from_matrix
 from companion.core.messages import Capture, State
-from companion.payload.refined import PosesError, read_poses, with_poses
+from companion.payload.refined import PosesError, are_dated, read_poses, with_poses
 from companion.planning.camera import PayloadCamera
 
 LEVEL = np.eye(3)
@@ -97,6 +100,28 @@ def test_refined_poses_replace_those_of_the_flight(tmp_path):
     assert first.capture.bundle == "bundle_1" and first.capture.p_MC == (0.0, 0.1, 5.0)
     assert first.covariance == (1e-4, 1e-4, 1e-4, 1e-5, 1e-5, 1e-5)
     assert second.capture.bundle == "bundle_0" and second.covariance is None
+
+
+def test_poses_of_another_flight_of_the_same_plan_are_refused(tmp_path):
+    """Its photographs have the same numbers and attempts."""
+    flown = [capture(stamp_s=100.25), capture(stamp_s=104.25, id=2)]
+    file = poses_file(tmp_path / "monday.json", stamp_s=100.25)
+    assert are_dated(read_poses(file)) and with_poses(flown, read_poses(file), file)[0].covariance is not None
+    file = poses_file(tmp_path / "monday.json", stamp_s=312.5)
+    with pytest.raises(PosesError, match="monday.json: its photograph 1 was taken at another time: it is of another"):
+        with_poses(flown, read_poses(file), file)
+    former = read_poses(poses_file(tmp_path / "monday.json"))
+    assert not are_dated(former) and with_poses(flown, former, file)[0].covariance is not None
+
+
+def test_the_written_poses_say_when_their_photographs_were_taken(tmp_path):
+    flown = capture(stamp_s=100.25, id=3)
+    pose = RefinedPose(flown, "bundle_1", np.zeros(3), LEVEL, np.eye(6))
+    flight = SimpleNamespace(corner_px=0.3, unknowns=SimpleNamespace(mount=np.zeros(3)))
+    content = as_result(RefinedPhotographs(flight, [pose], {}, []), tmp_path / "flight.mcap")
+    write_json(tmp_path / "poses.json", content)
+    (read,) = read_poses(tmp_path / "poses.json")
+    assert (read.id, read.stamp_s) == (3, 100.25)
 
 
 def test_poses_of_another_flight_or_another_file_are_refused(tmp_path):

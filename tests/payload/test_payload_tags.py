@@ -196,6 +196,27 @@ def test_the_command_tags_a_card_by_the_cameras_count(tmp_path):
     assert again.exit_code == 2 and "exists already" in again.output
 
 
+@pytest.mark.parametrize(
+    ("stamp", "status", "line"),
+    [
+        ({"stamp_s": 102.25}, 0, "1 pictures tagged in"),
+        ({}, 0, "poses.json: an earlier version wrote it, without times: whether it is of this flight is not known"),
+        ({"stamp_s": 512.25}, 2, "poses.json: its photograph 1 was taken at another time: it is of another flight"),
+    ],
+)
+def test_the_command_takes_the_poses_of_this_flight_only(tmp_path, stamp, status, line):
+    folder, log = card(tmp_path / "card", 1), log_of(tmp_path / "flight.mcap", [capture(1, 20)])
+    pose = {"id": 1, "attempt": 1, "bundle": "second_pier", "p_MC": [9.0, 9.0, 9.0], "q_MC": [1.0, 0.0, 0.0, 0.0],
+            "position_std_m": 0.01, "attitude_std_rad": 0.002, "covariance": [[1e-4] * 6] * 6} | stamp  # fmt: skip
+    poses = tmp_path / "poses.json"
+    poses.write_text(json.dumps({"command": "calibrate photographs", "details": {"photographs": [pose]}}))
+    result = CliRunner().invoke(photographs, ["tag", str(folder), str(log), "--poses", str(poses)])
+    assert result.exit_code == status and line in result.output.splitlines()[0], result.output
+    written = folder / "tagged/DSC00007.json"
+    assert written.exists() == (status == 0)
+    assert not written.exists() or json.loads(written.read_text())["bundle"] == "second_pier"
+
+
 def test_pictures_are_matched_by_name_index_and_time(tmp_path):
     captures = photographs_of([capture(id, 10 + id) for id in (3, 1, 2)])
     assert [c.id for c in captures] == [1, 2, 3]
