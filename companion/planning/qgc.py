@@ -26,6 +26,7 @@ FRAMES_AMSL, FRAMES_RELATIVE = (0, 5), (3, 6)  # also as the _INT frames
 PX4 = 12  # MAV_AUTOPILOT_PX4
 # PX4 turns at this distance from a waypoint, else at NAV_ACC_RAD, which cuts the corners of a checked way.
 REACHED_M = 0.5
+EXPOSED_S = 1.0  # from the command of a photograph to its exposure at most: so long the gimbal stays where it is
 ALTITUDE_RELATIVE = 1  # QGroundControl's AltitudeMode
 LOCK = 4 + 8  # GIMBAL_MANAGER_FLAGS_ROLL_LOCK and PITCH_LOCK: against the horizon
 MOUNT_TARGETING = 2  # MAV_MOUNT_MODE_MAVLINK_TARGETING
@@ -89,6 +90,8 @@ def plan_document(
 ) -> dict[str, Any]:
     """The JSON document of a `.plan`: take-off, a waypoint for each stop, its photograph, and the landing.
 
+    The gimbal is commanded before the waypoint, whose stop lets it settle: PX4 waits for it by MIS_COMMAND_TOUT alone, 0 s by
+    default.
     stations: with the corners of the way home, of which the last is above the take-off point: `NAV_RETURN_TO_LAUNCH` would
     climb straight up first, also below a deck. mav_type: MAV_TYPE of the aircraft, as its flight controller sends it.
     """
@@ -113,10 +116,12 @@ def plan_document(
         latitude, longitude, _ = geographic(station.p_W, origin)
         up_m = station.p_W[2]
         place: list[float | None] = [latitude, longitude, up_m]
-        add(WAYPOINT, [station.stop_s, REACHED_M, 0, compass_deg(station.yaw_rad), *place], up_m)
         if station.pitch_rad is not None and station.pitch_rad != pitch_rad:
             pitch_rad = station.pitch_rad
+            if items[-1]["command"] == IMAGE:
+                add(DELAY, [EXPOSED_S, -1, -1, -1, 0, 0, 0])
             add(GIMBAL, [math.degrees(pitch_rad), 0, None, None, LOCK, 0, 0])
+        add(WAYPOINT, [station.stop_s, REACHED_M, 0, compass_deg(station.yaw_rad), *place], up_m)
         if station.photograph:
             add(IMAGE, [0, 0, 1, 0, 0, 0, None])
     add(LAND, [0, 0, 0, None, origin.latitude_deg, origin.longitude_deg, 0.0], 0.0)
@@ -187,6 +192,7 @@ class _Reader:
     def __init__(self, origin: Origin) -> None:
         self._origin = origin
         self._pitch_rad: float | None = None
+        self._after_s = 0.0  # delay after the last photograph
         self.stations: list[QgcStation] = []
 
     def take(self, item: dict[str, Any], index: int, last: bool) -> str:
@@ -252,7 +258,10 @@ class _Reader:
             return f"delay of {numbers[0]:g} s: 0 to 3600 s can be flown"
         if not self.stations:
             return "a delay before the first waypoint cannot be flown"
-        self.stations[-1] = self.stations[-1]._replace(stop_s=self.stations[-1].stop_s + numbers[0])
+        if self.stations[-1].photograph:  # the stop of a station is before its photograph
+            self._after_s += numbers[0]
+        else:
+            self.stations[-1] = self.stations[-1]._replace(stop_s=self.stations[-1].stop_s + numbers[0])
         return ""
 
     def _gimbal(self, command: int, numbers: list[float]) -> str:
@@ -273,7 +282,8 @@ class _Reader:
             return "a photograph before the first waypoint cannot be flown"
         station = self.stations[-1]._replace(photograph=True, pitch_rad=self._pitch_rad)
         if self.stations[-1].photograph:  # another one from the same place
-            self.stations.append(station._replace(stop_s=0.0))
+            self.stations.append(station._replace(stop_s=self._after_s))
         else:
             self.stations[-1] = station
+        self._after_s = 0.0
         return ""

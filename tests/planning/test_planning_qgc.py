@@ -115,6 +115,21 @@ def test_a_plan_of_several_batteries_is_flown_along_the_checked_ways_and_lands()
     assert all(a == pytest.approx(b, abs=1e-6) for a, b in zip(flown, plan.path, strict=True))
 
 
+def test_the_gimbal_settles_while_the_aircraft_stops(tmp_path):
+    """PX4 photographs as soon as the stop is over, and does not wait for the gimbal; it turns after an exposure."""
+    stops = [QgcStation((x, 0.0, 5.0), 0.0, pitch, 3.0, True) for x, pitch in ((1.0, 0.0), (2.0, 0.0), (3.0, 1.2))]
+    corner = QgcStation((4.0, 0.0, 5.0), 0.0, None, 0.0, False)
+    stops += [corner, QgcStation((5.0, 0.0, 5.0), 0.0, 0.0, 3.0, True)]
+    made = plan_document(stops, SITE, 4.0, 1.0, 13)
+    commands = [item["command"] for item in made["mission"]["items"]]
+    first, turned, after_a_corner = [1000, 16, 2000, 16, 2000], [93, 1000, 16, 2000], [16, 1000, 16, 2000]
+    assert commands == [22, *first, *turned, *after_a_corner, 21]
+    read = read_plan(written(tmp_path, made), SITE)
+    assert [(s.stop_s, s.photograph) for s in read] == [(s.stop_s, s.photograph) for s in stops]
+    pitches = [s.pitch_rad for s in read if s.photograph]
+    assert pitches == pytest.approx([0.0, 0.0, 1.2, 0.0])
+
+
 def test_every_key_that_the_format_demands_is_written():
     made = plan_document([QgcStation((1.0, 2.0, 5.0), 0.3, 0.2, 3.0, True)], SITE, 4.0, 1.5, 14)
     assert made["mission"]["vehicleType"] == 14
@@ -126,10 +141,10 @@ def test_every_key_that_the_format_demands_is_written():
     assert set(required.split()) == set(made["mission"])
     assert made["mission"]["plannedHomePosition"] == [34.0007, -81.0348, 60.0]
     items = made["mission"]["items"]
-    assert [item["command"] for item in items] == [22, 16, 1000, 2000, 21]
+    assert [item["command"] for item in items] == [22, 1000, 16, 2000, 21]
     assert [item["doJumpId"] for item in items] == [1, 2, 3, 4, 5]
     assert all(len(item["params"]) == 7 and item["type"] == "SimpleItem" for item in items)
-    assert items[1]["frame"] == 3 and items[1]["Altitude"] == 5.0 == items[1]["params"][6]
+    assert items[2]["frame"] == 3 and items[2]["Altitude"] == 5.0 == items[2]["params"][6]
     assert "NaN" not in json.dumps(made)
 
 
@@ -160,6 +175,8 @@ def test_a_second_photograph_from_one_place_is_a_station_of_its_own(tmp_path):
     shot = simple(2000, 0, 0, 1)
     one, other = read_plan(written(tmp_path, document(WAYPOINT, shot, shot)), SITE)
     assert one.p_W == other.p_W and (one.stop_s, other.stop_s) == (2.0, 0.0) and other.photograph
+    late = document(WAYPOINT, shot, simple(93, 4), shot, simple(93, 7), WAYPOINT)
+    assert [s.stop_s for s in read_plan(written(tmp_path, late), SITE)] == [2.0, 4.0, 2.0]
 
 
 SURVEY = {"type": "ComplexItem", "complexItemType": "survey", "version": 5}
