@@ -162,7 +162,7 @@ def read_plan(path: Path, origin: Origin) -> list[QgcStation]:
         if item.get("type") != "SimpleItem":
             kind = item.get("complexItemType", item.get("type", "?"))
             raise ConfigError(f"{where}: complex item {str(kind)[:40]!r} cannot be flown; only simple items")
-        if problem := reader.take(item, index, last=index == len(items) - 1):
+        if problem := reader.take(item, last=index == len(items) - 1):
             raise ConfigError(f"{where}: {problem}")
     if not reader.stations:
         raise ConfigError(f"{path}: mission.items: no waypoint")
@@ -195,7 +195,7 @@ class _Reader:
         self._after_s = 0.0  # delay after the last photograph
         self.stations: list[QgcStation] = []
 
-    def take(self, item: dict[str, Any], index: int, last: bool) -> str:
+    def take(self, item: dict[str, Any], last: bool) -> str:
         """Read one simple item; returns what is wrong with it, "" if nothing."""
         command, params = item.get("command"), item.get("params")
         if not isinstance(command, int) or not isinstance(params, list) or len(params) != 7:
@@ -209,7 +209,7 @@ class _Reader:
             numbers.append(math.nan if value is None else float(value))
         match command:
             case 22:
-                return "" if index == 0 else "a take-off in the middle of a plan cannot be flown"
+                return "" if not self.stations else "a take-off in the middle of a plan cannot be flown"
             case 20 | 21:
                 return "" if last else "a landing or return in the middle of a plan cannot be flown"
             case 16 | 19:

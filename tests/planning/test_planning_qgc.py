@@ -171,6 +171,15 @@ def test_what_qgroundcontrol_itself_writes_is_read(tmp_path):
     assert second.photograph and second.pitch_rad == first.pitch_rad
 
 
+def test_camera_and_gimbal_of_the_mission_start_may_stand_before_the_take_off(tmp_path):
+    """QGroundControl writes the settings of its panel "Mission Start" in front of all others."""
+    settings = [simple(530, 0, 0), simple(1000, 20, 0, None, None, 12)]
+    takeoff = simple(22, 0, 0, 0, None, 34.0007, -81.0348, 50, frame=3)
+    made = document(*settings, takeoff, WAYPOINT, simple(2000, 0, 0, 1), simple(20))
+    (station,) = read_plan(written(tmp_path, made), SITE)
+    assert station.photograph and station.pitch_rad == pytest.approx(math.radians(20))
+
+
 def test_a_second_photograph_from_one_place_is_a_station_of_its_own(tmp_path):
     shot = simple(2000, 0, 0, 1)
     one, other = read_plan(written(tmp_path, document(WAYPOINT, shot, shot)), SITE)
