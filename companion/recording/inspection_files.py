@@ -1,7 +1,8 @@
 """Where the photographs of an inspection are on the disk: beside the log, where it says, or below other folders.
 
 A photograph that `companion photographs tag` has tagged is known by the pose in the file beside it, whatever its name is.
-A name alone counts only where one file has it, and one photograph.
+A name alone counts only where one file has it, and one photograph; of files with the same name the one with the longest
+equal end of its path.
 """
 
 import os
@@ -85,16 +86,30 @@ def _why(there: Sequence[Path]) -> str:
         return "not found"
     if len(there) == 1:
         return f"{there[0]} would be another photograph, too; name the folder of each flight, or tag its pictures"
-    return f"found {len(there)} times, first {there[0]}"
+    return f"found {len(there)} times, as {there[0]} and {there[1]}"
 
 
 def _by_name(capture: Capture, folder: Path, below: "_Below") -> list[Path]:
-    """Where the log says; else beside the log; else the name below the other folders."""
+    """Where the log says; else of the files beside the log and below the other folders those that fit its path best.
+
+    Several are as good: it is not known which one is the photograph. A relative path counts from the log, not from where the
+    command runs.
+    """
     if not capture.file:
         return []
     named = Path(capture.file)
-    direct = next((p for p in (named, folder / named, folder / named.name) if _is_file(p)), None)
-    return [direct] if direct is not None else below.named(named)
+    if named.is_absolute() and _is_file(named):
+        return [named]
+    beside = [path for path in (folder / named, folder / named.name) if _is_file(path)]
+    found = list({path.resolve(): path for path in [*below.named(named.name), *beside]}.values())
+    return next(
+        (
+            same
+            for length in range(len(named.parts), 1, -1)
+            if (same := [path for path in found if path.parts[-length:] == named.parts[-length:]])
+        ),
+        found,
+    )
 
 
 def _is_file(path: Path) -> bool:
@@ -136,7 +151,7 @@ def _tagged(files: Sequence[Path]) -> list[Tagged]:
 
 
 class _Below:
-    """Finds files below folders by their tags, or by name: of several the one with the longest equal end of its path."""
+    """Finds files below folders by their tags, or by name."""
 
     def __init__(self, folders: Sequence[Path], without: Sequence[Path]) -> None:
         self._by_name: dict[str, list[Path]] = {}
@@ -158,11 +173,6 @@ class _Below:
         """Pictures whose tags have the same number of the plan."""
         return self._tagged.get(capture.id, [])
 
-    def named(self, named: Path) -> list[Path]:
+    def named(self, name: str) -> list[Path]:
         """Files of this name, in upper or lower case."""
-        found = self._by_name.get(named.name.lower(), [])
-        for length in range(len(named.parts), 1, -1):
-            same = [path for path in found if path.parts[-length:] == named.parts[-length:]]
-            if same:
-                return same
-        return found
+        return self._by_name.get(name.lower(), [])

@@ -320,6 +320,32 @@ def test_photographs_are_found_by_name_below_another_folder(tmp_path):
     assert list(card.iterdir()), "the originals stay where they are"
 
 
+def test_a_bare_name_is_not_looked_up_where_the_command_runs(complete_log, tmp_path, monkeypatch):
+    """All cards number from 1: the folder of another flight has the same names."""
+    shot = read_inspection([complete_log]).shots[0]
+    shot = shot._replace(capture=replace(shot.capture, file="DSC00001.JPG"))
+    for folder in ("tuesday", "monday", "flight"):
+        (tmp_path / folder).mkdir()
+    for folder in ("tuesday", "monday"):
+        (tmp_path / folder / "DSC00001.JPG").write_bytes(folder.encode())
+    monkeypatch.chdir(tmp_path / "tuesday")
+    card, log = tmp_path / "monday/DSC00001.JPG", tmp_path / "flight/flight.mcap"
+    assert find_files([shot], [log], [tmp_path / "monday"]).paths == {shot.key: card}
+    assert find_files([shot], [log]).paths == {}
+    absolute = shot._replace(capture=replace(shot.capture, file=str(tmp_path / "tuesday/DSC00001.JPG")))
+    assert find_files([absolute], [log], [tmp_path / "monday"]).paths[shot.key].parent.name == "tuesday"
+    # Beside the log and on the card: no source is better than the other.
+    beside = tmp_path / "flight/DSC00001.JPG"
+    beside.write_bytes(b"another picture")
+    found = find_files([shot], [log], [tmp_path / "monday"])
+    assert found.paths == {}
+    assert found.missing == [
+        f"photograph 1 (first pier row 0 column 0): DSC00001.JPG: found 2 times, as {card} and {beside}"
+    ]
+    assert find_files([shot], [log], [tmp_path]).missing[0].count("found 3 times") == 1
+    assert find_files([shot], [log], [tmp_path / "flight"]).paths == {shot.key: beside}  # one file, found twice
+
+
 def test_removing_the_report_leaves_the_photographs(tmp_path):
     written(tmp_path, Made(only=frozenset({1})))
     found = written_again = write_inspection_report(read_inspection([read_log(tmp_path / "flight.mcap")]), tmp_path)
