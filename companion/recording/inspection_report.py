@@ -439,7 +439,7 @@ def _facts(entry: Listed, origin: Origin | None, flights: Sequence[str]) -> list
         facts.append(("attempts", str(entry.attempts)))
     if shot.taken:
         facts += [
-            ("GSD", _value(capture.gsd_m * 1e3, "mm/px", 2)),
+            ("GSD", _value(entry.gsd_m * 1e3, "mm/px", 2)),
             ("expected blur", _value(capture.blur_px, "px", 2)),
             ("pose seen from", f"“{capture.bundle}”" if capture.bundle else "no bundle in sight"),
             ("± position", _value(capture.position_std_m * 100, "cm", 1)),

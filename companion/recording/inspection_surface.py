@@ -94,6 +94,15 @@ def outline(
     return [place for place in found if place is not None]
 
 
+def middle_gsd_m(camera: PayloadCamera, surface: Surface, pose: CameraPose) -> float:
+    """Size of a pixel where the optical axis meets a surface or its continuation [m]; NaN: it does not."""
+    middle = hit(surface, pose.p_W, pose.R_WC[:, 2])
+    if middle is None:
+        return math.nan
+    uv = np.array([middle])
+    return float(seen(camera, pose, surface.points(uv), surface.normals(uv)).gsd_m[0])
+
+
 def footprint(
     camera: PayloadCamera, surface: Surface, pose: CameraPose, gsd_max_m: float, planned: Footprint
 ) -> Footprint | None:

@@ -18,7 +18,7 @@ from companion.planning.sections import Origin
 from companion.planning.surfaces import Surface
 from companion.recording.inspection import FlownPlan, InspectedItem, Place, Shot, ShotKey, best_shots
 from companion.recording.inspection_figures import Gap, SurfaceResult
-from companion.recording.inspection_surface import outline
+from companion.recording.inspection_surface import middle_gsd_m, outline
 
 DEGREES = 9  # digits of a latitude: 0.1 mm
 MILLIMETRES = 3  # digits of a height
@@ -36,6 +36,7 @@ class Listed(NamedTuple):
     shot: Shot | None
     attempts: int
     file: str  # inside the report's folder, "" none
+    gsd_m: float = math.nan  # in the middle of the picture, at its pose; NaN: no picture, pose or surface
 
     @property
     def shot_key(self) -> ShotKey | None:
@@ -59,7 +60,10 @@ def listed(plan: FlownPlan, shots: Sequence[Shot], file_of: Mapping[ShotKey, str
         for place in sorted(item.planned):
             shot_ = best.get((item.name, place))
             file = "" if shot_ is None else file_of.get(shot_.key, "")
-            found.append(Listed(item, place, shot_, attempts.get((item.name, place), 0), file))
+            gsd_m = math.nan
+            if shot_ is not None and shot_.taken and shot_.pose is not None and item.surface is not None:
+                gsd_m = middle_gsd_m(plan.planning.camera, item.surface, shot_.pose)
+            found.append(Listed(item, place, shot_, attempts.get((item.name, place), 0), file, gsd_m))
     return found
 
 
@@ -129,7 +133,7 @@ def photograph_row(entry: Listed, origin: Origin | None, flights: Sequence[str])
         return row | numbers
     capture = entry.shot.capture
     return row | {
-        "gsd_mm_px": _shown(capture.gsd_m * 1e3, 3),
+        "gsd_mm_px": _shown(entry.gsd_m * 1e3, 3),
         "blur_px": _shown(capture.blur_px, 3),
         "position_std_m": _shown(capture.position_std_m, 4),
         "attitude_std_deg": _shown(math.degrees(capture.attitude_std_rad), 3),

@@ -16,9 +16,11 @@ from companion.cli import main
 from companion.core.config import ConfigError
 from companion.core.geodesy import between
 from companion.recording.inspection import plan_of_log, shots_of
+from companion.recording.inspection_figures import surface_results
 from companion.recording.inspection_files import find_files
 from companion.recording.inspection_mosaic import Pictures, Placed, level_sizes, warped, write_pyramid
 from companion.recording.inspection_report import read_inspection, write_inspection_report
+from companion.recording.inspection_tables import listed
 from companion.recording.log import read_log
 from companion.recording.writer import LogWriter
 from companion.runtime.flight_record import flight_metadata
@@ -218,6 +220,33 @@ def test_the_tables_have_a_line_for_each_photograph_surface_and_gap(report):
     assert refused["reason"] == "the camera is busy" and refused["file"] == "" and refused["x_m"] == ""
     assert float(tables["gaps"][0]["area_m2"]) > 2 and "row 0 column 4" in tables["gaps"][0]["missing_photographs"]
     assert float(tables["surfaces"][1]["coverage"]) == pytest.approx(1.0)
+
+
+def test_the_gsd_of_a_photograph_is_that_of_where_it_was_taken(complete_log, report):
+    """As the figures of its surface; the plan's, which each capture carries, is the same for all of them."""
+    inspection = read_inspection([complete_log])
+    plan, lens = inspection.plan, inspection.plan.planning.camera
+    far = [s._replace(pose=s.pose._replace(p_W=s.pose.p_W - 2.0 * s.pose.R_WC[:, 2])) for s in inspection.shots]
+    for shots in (inspection.shots, far):
+        for entry in listed(plan, shots, {}):
+            surface, pose = entry.item.surface, entry.shot.pose
+            away_m = surface.n @ (pose.p_W - surface.centre)
+            assert entry.gsd_m == pytest.approx(lens.gsd_m(away_m), rel=5e-3)
+    worst_mm = {r.item.name: r.gsd_p95_mm_px for r in surface_results(plan, far)}
+    assert all(entry.gsd_m * 1e3 > 0.95 * worst_mm[entry.item.name] > 1.1 for entry in listed(plan, far, {}))
+    # in the table, on the map and in the page
+    folder = report.page.parent
+    rows = {row["id"]: row for row in csv.DictReader((folder / "photographs.csv").open()) if row["state"] == "taken"}
+    shown = [float(row["gsd_mm_px"]) for row in rows.values()]
+    assert max(shown) - min(shown) > 0.01
+    features = json.loads((folder / "inspection.geojson").read_text())["features"]
+    cameras = [f["properties"] for f in features if f["properties"]["kind"] == "camera"]
+    assert [c["gsd_mm_px"] for c in cameras] == shown
+    facts = [dict(photograph["facts"]) for photograph in data_of(folder)["photographs"]]
+    said = [float(f["GSD"].removesuffix(" mm/px")) for f in facts if f.get("state") == "taken"]
+    assert said == pytest.approx(shown, abs=0.0051)
+    nowhere = inspection.shots[0]._replace(pose=None)
+    assert math.isnan(listed(plan, [nowhere], {})[0].gsd_m)
 
 
 def test_the_page_needs_nothing_outside_its_folder(report):
