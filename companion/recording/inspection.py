@@ -18,7 +18,7 @@ from companion.core.arrays import Array
 from companion.core.config import parse
 from companion.core.enums import CaptureOutcome, Phase
 from companion.core.frames import rotation_matrix
-from companion.core.messages import WORLD, Capture, CaptureTruth, FcuStatus, MissionStatus, State, Truth
+from companion.core.messages import WORLD, Capture, CaptureTruth, FcuStatus, MissionStatus, PayloadStatus, State, Truth
 from companion.core.site import Site
 from companion.core.trajectory_messages import Quat, Vec3
 from companion.planning.camera import CameraPose, PayloadCamera
@@ -257,6 +257,15 @@ def shots_of(messages: sr.Messages, plan: FlownPlan, flight: int = 0, utc_offset
             )
         shots.append(shot)
     return shots
+
+
+def utc_offset_of(log: Log) -> float:
+    """UTC minus companion time in a flight [s]: the last that the payload process reported, NaN unknown.
+
+    A computer without a clock of its own is set by the network or the receiver after it has begun to log.
+    """
+    known = [status.utc_offset_s for status in log.of(PayloadStatus) if math.isfinite(status.utc_offset_s)]
+    return known[-1] if known else math.nan
 
 
 def _worth(capture: Capture) -> int:

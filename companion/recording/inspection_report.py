@@ -35,6 +35,7 @@ from companion.recording.inspection import (
     plan_difference,
     plan_of_log,
     shots_of,
+    utc_offset_of,
 )
 from companion.recording.inspection_figures import Gap, SurfaceResult, Totals, surface_results, totals
 from companion.recording.inspection_files import FoundFiles, find_files, photograph_name
@@ -119,12 +120,19 @@ def read_inspection(logs: Sequence[Log]) -> FlownInspection | None:
             raise LogError(f"{without.path}: has no inspection: a report is made of flights of one plan")
         if why := plan_difference(first, plan):
             raise LogError(f"{log.path}: is not a flight of the plan of {first_log.path.name}: {why}")
-        offset_ns = log.clock_offset_ns()
         # Where the first plan has the bundles: its surfaces stand there, and those of a newer survey beside them.
         placed = first._replace(satellites=plan.satellites)
-        shots += shots_of(log, placed, flight, offset_ns * 1e-9 if offset_ns else None)
+        shots += shots_of(log, placed, flight, _utc_offset_s(log))
     assert first is not None
     return FlownInspection(first, shots, list(logs), _received(first_log))
+
+
+def _utc_offset_s(log: Log) -> float | None:
+    """UTC minus companion time, as in the photographs' tags; else by the clock at the start of the log; None: unknown."""
+    corrected_s, offset_ns = utc_offset_of(log), log.clock_offset_ns()
+    if math.isfinite(corrected_s):
+        return corrected_s
+    return offset_ns * 1e-9 if offset_ns else None
 
 
 def _received(log: Log) -> Vec3 | None:
@@ -362,8 +370,10 @@ def flight_names(logs: Sequence[Log]) -> list[str]:
 
 def _flight(log: Log, name: str) -> FlightFacts:
     statuses = sr.of(log, MissionStatus)
-    start = log.metadata.get("start_time", "")[:19].replace("T", " ")
-    return FlightFacts(name, start, statuses[-1].cause if statuses else "")
+    start, offset_s = log.metadata.get("start_time", ""), _utc_offset_s(log)
+    if offset_s is not None and log.clock_offset_ns():
+        start = utc_text(float(log.metadata["start_s"]) + offset_s)
+    return FlightFacts(name, start[:19].replace("T", " "), statuses[-1].cause if statuses else "")
 
 
 # --- data of the page ---------------------------------------------------------------------------------------------------

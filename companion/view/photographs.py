@@ -8,7 +8,7 @@ import click
 from companion.core.command_line import HELP, Number, check_output_folder, one_line_errors
 from companion.core.config import ConfigError, parse
 from companion.core.errors import OutputError
-from companion.core.messages import Capture, PayloadStatus
+from companion.core.messages import Capture
 from companion.payload.matching import (
     MatchError,
     by_index,
@@ -21,6 +21,7 @@ from companion.payload.matching import (
 from companion.payload.refined import are_dated, read_poses, with_poses
 from companion.payload.tags import tags_of, write_tags
 from companion.planning.camera import PayloadCamera
+from companion.recording.inspection import utc_offset_of
 from companion.recording.log import Log, read_log
 
 FILE = click.Path(path_type=Path)
@@ -122,12 +123,6 @@ def camera_of(log: Log) -> PayloadCamera:
     if tables is None:
         raise ConfigError(f"{log.path}: holds no camera file: its mission had no inspection")
     return parse(tables, PayloadCamera, f"{log.path}: camera in the log")
-
-
-def utc_offset_of(log: Log) -> float:
-    """UTC minus companion time in a flight [s]: the last that the payload process reported, NaN unknown."""
-    known = [status.utc_offset_s for status in log.of(PayloadStatus) if math.isfinite(status.utc_offset_s)]
-    return known[-1] if known else math.nan
 
 
 def _numbers(captures: list[Capture]) -> str:

@@ -44,6 +44,7 @@ class Made(NamedTuple):
     width_px: int = 300  # of a drawn photograph; the sensor has twenty times as many pixels along a side
     truth: bool = True
     gnss: tuple[float, float, float] | None = (34.0007, -81.0348, 60.0)
+    clocks_s: tuple[float, ...] = ()  # UTC minus companion time as the payload process reports it, one after the other
 
 
 ALL = Made()
@@ -160,6 +161,10 @@ def make_log(path: Path, made: Made = ALL, seed: int = 1, mission: Path = MISSIO
                 q = tuple(quat_from_matrix(true.R_WC).tolist())
                 messages.append(ms.CaptureTruth(stamp_s=stamp_s, image_index=count, p_WC=tuple(true.p_W.tolist()), q_WC=q,
                                                 blur_px=1.7 if blurred else 0.4, bundles=in_world(bundles)))  # fmt: skip
+    messages += [
+        ms.PayloadStatus(stamp_s=stamp_s + 1.0 + n, connected=True, problem="", utc_offset_s=offset_s)
+        for n, offset_s in enumerate(made.clocks_s)
+    ]
     metadata = flight_metadata(VEHICLE, mission, run={"kind": "lockstep", "seed": seed})
     recorder = RecorderNode(
         LogWriter(path, metadata | {"start_s": str(START_S), "start_time": "2026-11-23T09:00:00+00:00"})

@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+from datetime import datetime
 from pathlib import Path
 
 import cv2
@@ -15,7 +16,9 @@ from msgspec.structs import replace
 from companion.cli import main
 from companion.core.config import ConfigError
 from companion.core.geodesy import between
-from companion.recording.inspection import plan_of_log, shots_of
+from companion.core.messages import Capture
+from companion.payload.tags import tags_of
+from companion.recording.inspection import plan_of_log, shots_of, utc_offset_of
 from companion.recording.inspection_figures import surface_results
 from companion.recording.inspection_files import find_files
 from companion.recording.inspection_mosaic import Pictures, Placed, level_sizes, warped, write_pyramid
@@ -24,6 +27,7 @@ from companion.recording.inspection_tables import listed
 from companion.recording.log import read_log
 from companion.recording.writer import LogWriter
 from companion.runtime.flight_record import flight_metadata
+from companion.view.photographs import camera_of
 from tests.html_page import Page
 from tests.planning.planning_world import PIER, planned_surface
 from tests.recording.inspection_world import MISSION, ROOT, VEHICLE, Made, colour_at, make_log, plan_of, textures
@@ -247,6 +251,26 @@ def test_the_gsd_of_a_photograph_is_that_of_where_it_was_taken(complete_log, rep
     assert said == pytest.approx(shown, abs=0.0051)
     nowhere = inspection.shots[0]._replace(pose=None)
     assert math.isnan(listed(plan, [nowhere], {})[0].gsd_m)
+
+
+def test_times_are_those_of_the_tags_where_the_clock_was_set_after_the_start(tmp_path):
+    """The log began at 09:00 by a clock that was 90 s slow until the receiver set it."""
+    slow_s = datetime.fromisoformat("2026-11-23T09:00:00+00:00").timestamp() - 1000.0
+    for name, clocks_s, start, taken in (
+        ("set", (slow_s, slow_s + 90.0, math.nan), "09:01:30", "09:01:54"),
+        ("unknown", (), "09:00:00", "09:00:24"),
+    ):
+        log = read_log(make_log(tmp_path / name / "flight.mcap", Made(only=frozenset({1}), clocks_s=clocks_s)))
+        log.metadata |= {"start_time": "2026-11-23T09:00:00+00:00", "start_s": "1000.0"}
+        page = write_inspection_report(read_inspection([log]), tmp_path / name).page
+        row = next(csv.DictReader((page.parent / "photographs.csv").open()))
+        assert row["time_utc"] == f"2026-11-23T{taken}.000Z"
+        assert dict(data_of(page.parent)["photographs"][0]["facts"])["time"] == f"2026-11-23 {taken} UTC"
+        assert f"2026-11-23T{taken}.000Z" in (page.parent / "inspection.geojson").read_text()
+        assert f"2026-11-23 {start} UTC" in Page(page.read_text()).text
+        if clocks_s:
+            tags = tags_of(log.of(Capture)[0], camera_of(log), utc_offset_of(log))
+            assert tags.utc == f"2026-11-23T{taken}.000+00:00"
 
 
 def test_the_page_needs_nothing_outside_its_folder(report):
