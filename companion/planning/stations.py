@@ -98,6 +98,9 @@ class Planning(NamedTuple):
     folder: Path  # of the mission file
     standoff_min_m: float  # of the safety table
     held_m: float = HELD_M  # reserve of stand-offs and of the path; 0: a plan of a log from before there was one
+    beyond_sector: bool = (
+        True  # photographs of a part of a cylinder show more than it; False: a plan of a log from before
+    )
 
     @property
     def photo_stop_s(self) -> float:
@@ -173,7 +176,7 @@ def _surface(index: int, item: SurfaceItem, planning: Planning, where: str) -> P
     if standoff_m is None:
         standoff_m = _farthest(item, surface, planning, where)
         gsd_m = _kept_gsd_m(gsd_m, standoff_m, planning)
-    useful = useful_size(camera, surface, standoff_m, gsd_m, where)
+    useful = useful_size(camera, surface, standoff_m, gsd_m, where, planning.beyond_sector)
     rows_along_x = along_x(item)
     overlaps = (
         (item.overlap_along, item.overlap_between) if rows_along_x else (item.overlap_between, item.overlap_along)
@@ -213,11 +216,17 @@ def _serpentine(rows: list[list[Station]], step: int) -> list[Station]:
 
 
 def useful_size(
-    camera: PayloadCamera, surface: Surface, standoff_m: float, gsd_max_m: float, where: str = ""
+    camera: PayloadCamera,
+    surface: Surface,
+    standoff_m: float,
+    gsd_max_m: float,
+    where: str = "",
+    beyond_sector: bool = True,
 ) -> tuple[float, float]:
-    """Length along u and v of what one photograph shows of a surface within the GSD limit [m].
+    """Length along u and v of what one photograph shows of a surface, or its continuation, within the GSD limit [m].
 
-    Raises `ConfigError` when the picture's edges would not be parallel to the surface's axes.
+    beyond_sector: False: it ends with a part of a cylinder, as in plans of logs from before. Raises `ConfigError` when the
+    picture's edges would not be parallel to the surface's axes.
     """
     pose = _pose(camera, surface, (0.0, 0.0), standoff_m).pose
     normal = surface.normals(np.zeros((1, 2)))[0]
@@ -232,15 +241,22 @@ def useful_size(
     height_m = 2 * standoff_m * halves[1 - across]
     if surface.plane:
         return 2 * standoff_m * halves[across], height_m
-    return 2 * _half_arc_m(camera, surface, pose, height_m / 2, gsd_max_m), height_m
+    return 2 * _half_arc_m(camera, surface, pose, height_m / 2, gsd_max_m, beyond_sector), height_m
 
 
-def _half_arc_m(camera: PayloadCamera, surface: Surface, pose: CameraPose, v: float, gsd_max_m: float) -> float:
+def _half_arc_m(
+    camera: PayloadCamera, surface: Surface, pose: CameraPose, v: float, gsd_max_m: float, beyond_sector: bool = True
+) -> float:
     """The largest u up to which a footprint's corners are in the picture and within the GSD limit; 0: none."""
-    us = np.linspace(0.0, min(surface.size_m[0] / 2, math.pi / 2 * _radius_m(surface)), ARC_STEPS)
-    corners = np.column_stack([us, np.full(ARC_STEPS, v * (1 - 1e-9))])
-    fits = seen(camera, pose, surface.points(corners), surface.normals(corners)).gsd_m <= gsd_max_m
-    return float(us[max(0, int(np.argmin(fits)) - 1)]) if not fits.all() else float(us[-1])
+    quarter_m = math.pi / 2 * _radius_m(surface)
+    end_m = min(surface.size_m[0] / 2, quarter_m)
+    for low_m, high_m in ((0.0, end_m), (end_m, quarter_m if beyond_sector else end_m)):
+        us = np.linspace(low_m, high_m, ARC_STEPS)
+        corners = np.column_stack([us, np.full(ARC_STEPS, v * (1 - 1e-9))])
+        fits = seen(camera, pose, surface.points(corners), surface.normals(corners)).gsd_m <= gsd_max_m
+        if not fits.all():
+            return float(us[max(0, int(np.argmin(fits)) - 1)])
+    return float(us[-1])
 
 
 def _radius_m(surface: Surface) -> float:
@@ -276,6 +292,7 @@ def _check_gsd(item: SurfaceItem, planning: Planning, where: str) -> None:
 def _farthest(item: SurfaceItem, surface: Surface, planning: Planning, where: str) -> float:
     """The stand-off with the largest footprint within the GSD: for a plane the farthest that the GSD permits.
 
+    For a part of a cylinder that one column can show, the one with the fewest photographs, and of those the farthest.
     With a reserve for an aircraft that is farther than its station, and for one that is nearer. The nearer side counts where
     the limits leave no place for both.
     """
@@ -285,13 +302,24 @@ def _farthest(item: SurfaceItem, surface: Surface, planning: Planning, where: st
     farthest_m = max(nearest_m, limit_m - planning.held_m)
     if surface.plane:
         return farthest_m
-    tried = np.linspace(nearest_m, farthest_m, TRIES).tolist()
+    useful = {
+        standoff_m: useful_size(
+            camera, surface, standoff_m, _kept_gsd_m(gsd_m, standoff_m, planning), where, planning.beyond_sector
+        )
+        for standoff_m in np.linspace(nearest_m, farthest_m, TRIES).tolist()
+    }
+    largest_m: float = max(useful, key=lambda standoff_m: math.prod(useful[standoff_m]))
+    around_m = surface.size_m[0] + 2 * item.margin_m
+    if surface.closed or not planning.beyond_sector or all(width_m < around_m for width_m, _ in useful.values()):
+        return largest_m
 
-    def shown_m2(standoff_m: float) -> float:
-        kept_m = _kept_gsd_m(gsd_m, standoff_m, planning)
-        return math.prod(useful_size(camera, surface, standoff_m, kept_m, where))
+    def photographs(standoff_m: float) -> tuple[int, float]:
+        width_m, height_m = useful[standoff_m]
+        us = centres(surface.size_m[0], max(width_m, USEFUL_MIN_M), item.overlap_along, item.margin_m)
+        vs = centres(surface.size_m[1], height_m, item.overlap_between, item.margin_m)
+        return len(us) * len(vs), -standoff_m
 
-    return float(max(tried, key=shown_m2))
+    return min(useful, key=photographs)
 
 
 def _kept_gsd_m(gsd_m: float, standoff_m: float, planning: Planning) -> float:

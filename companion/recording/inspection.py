@@ -32,6 +32,7 @@ from companion.recording.log import Log, LogError
 SURVEY_M, SURVEY_RAD = 0.5, 0.1
 PICTURES = (CaptureOutcome.TAKEN, CaptureOutcome.BLURRED)  # outcomes with a photograph
 SAME_M = 1e-6  # of two places of one plan
+SAME_RASTER_M = 0.05  # of the middles of two photographs with the same row and column
 STATE_AGE_MAX_S = 0.5  # of the filter state that places an exposure in the frame of another bundle
 Place = tuple[int, int]  # row and column of a photograph on its item
 ShotKey = tuple[int, int, int]  # flight, id, attempt
@@ -148,19 +149,24 @@ def plan_of_log(log: Log) -> FlownPlan | None:
     standoff_min_m = 0.0 if vehicle is None else vehicle.safety.standoff_min_m
     with tempfile.TemporaryDirectory(prefix="companion-plan-") as folder:
         inspection = _with_plan_files(inspection, log, Path(folder))
-        planning = Planning(inspection, camera, site, Path(folder), standoff_min_m, reserve_of_log(log))
+        planning = Planning(inspection, camera, site, Path(folder), standoff_min_m, *rules_of_log(log))
         return make_plan_of(str(mission.get("name", "")), planning, bool(mission.get("satellites", True)), where)
 
 
-def reserve_of_log(log: Log) -> float:
-    """The reserve that the plan of a flight kept [m], on which its default stand-offs depend: none in a log before it.
+class PlanningRules(NamedTuple):
+    """What of the planning has changed since the first logs, as `companion.planning.stations.Planning` has it."""
 
-    Raises `LogError` when it cannot be read.
-    """
+    held_m: float  # on which default stand-offs depend
+    beyond_sector: bool
+
+
+def rules_of_log(log: Log) -> PlanningRules:
+    """By which the plan of a flight was made; raises `LogError` when they cannot be read."""
     try:
-        return msgspec.json.decode(log.metadata.get("planning", "{}"), type=dict[str, float]).get("held_m", 0.0)
+        said = msgspec.json.decode(log.metadata.get("planning", "{}"), type=dict[str, float])
     except msgspec.MsgspecError as error:
         raise LogError(f"{log.path}: the planning in the log cannot be read: {error}") from None
+    return PlanningRules(said.get("held_m", 0.0), bool(said.get("beyond_sector", 0.0)))
 
 
 def _with_plan_files(inspection: Inspection, log: Log, folder: Path) -> Inspection:
@@ -200,10 +206,19 @@ def plan_difference(first: FlownPlan, second: FlownPlan) -> str:
             return (
                 f"inspection.item '{a.name}' is photographed from {b.standoff_m:.2f} m, not from {a.standoff_m:.2f} m"
             )
+        if a.surface is not None and not _same_raster(a, b):
+            return f"inspection.item '{a.name}' is photographed in another raster"
     cameras = [msgspec.structs.replace(plan.planning.camera, control=None) for plan in (first, second)]
     if cameras[0] != cameras[1]:
         return f"its camera {cameras[1].name} is another one, or has another lens or mount"
     return ""
+
+
+def _same_raster(a: InspectedItem, b: InspectedItem) -> bool:
+    """Row and column name the same places of a surface in both plans."""
+    return a.planned.keys() == b.planned.keys() and all(
+        math.dist(a.planned[place].uv or (), b.planned[place].uv or ()) < SAME_RASTER_M for place in a.planned
+    )
 
 
 def _same_photographs(a: InspectedItem, b: InspectedItem) -> bool:

@@ -43,7 +43,7 @@ def flight_metadata(
         metadata["scenario_tables"] = _json(read_layered(scenario_file) | overrides)
     metadata["dictionaries"] = _json(texts(files.dictionaries))
     metadata["plans"] = _json(texts(files.plans))
-    metadata["planning"] = _json({"held_m": HELD_M})
+    metadata["planning"] = _json({"held_m": HELD_M, "beyond_sector": 1.0})
     metadata["world_files"] = _json({name: bytes_of(path) for name, path in files.world_files.items()})
     metadata["fingerprints"] = _json(fingerprints(load(vehicle_file, Vehicle)))
     metadata["state_layout"] = _json(

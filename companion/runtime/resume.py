@@ -8,6 +8,7 @@ A rehearsal has the same mission and the same folder as the flight of the aircra
 goes on after flights of aircraft alone.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -22,7 +23,7 @@ from companion.core.frames import quat_from_rpy, rotation_matrix
 from companion.core.input_files import dictionary_files, plan_files, texts
 from companion.core.messages import Capture
 from companion.planning.stations import HELD_M
-from companion.recording.inspection import place_difference, reserve_of_log
+from companion.recording.inspection import place_difference, rules_of_log
 from companion.recording.log import Log, read_log
 
 Place = tuple[str, int, int]
@@ -124,9 +125,13 @@ def _other_plan(log: Log, mission: Path) -> str:
     camera = mission.parent / str(present.get("camera"))
     if log.tables("payload_camera") != read_layered(camera):
         return f"inspection.camera is not {camera.name} as it is now"
+    rules = rules_of_log(log)
     automatic = [name for name, item in _by_name(present, "item").items() if _has_default_standoff(item)]
-    if automatic and reserve_of_log(log) != HELD_M:
+    if automatic and rules.held_m != HELD_M:
         return f"its version took another stand-off for inspection.item '{automatic[0]}', which has no standoff_m"
+    parts = [name for name, item in _by_name(present, "item").items() if _is_part_of_cylinder(item)]
+    if parts and not rules.beyond_sector:
+        return f"its version took another raster for inspection.item '{parts[0]}', a part of a cylinder"
     return (
         _other_texts(log, "plans", texts(plan_files(present, mission)))
         or _other_place(flown, present, mission.name)
@@ -192,6 +197,12 @@ def _other_boards(log: Log, plan: Tables, mission: Path) -> str:
 
 def _has_default_standoff(item: Tables) -> bool:
     return "gsd_mm_px" in item and "standoff_m" not in item
+
+
+def _is_part_of_cylinder(item: Tables) -> bool:
+    """No photograph shows more of a cylinder than its half: of a larger part the raster is the same as ever."""
+    angle_rad = item.get("angle_rad")
+    return isinstance(angle_rad, int | float) and angle_rad < math.pi
 
 
 def _by_name(tables: Tables, key: str = "bundle") -> dict[str, Tables]:

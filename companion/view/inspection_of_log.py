@@ -15,7 +15,7 @@ from companion.planning.camera import PayloadCamera
 from companion.planning.planner import InspectionPlan, make_plan
 from companion.planning.sections import Battery, Inspection, QgcItem
 from companion.planning.stations import Planning
-from companion.recording.inspection import reserve_of_log
+from companion.recording.inspection import rules_of_log
 from companion.recording.log import Log, LogError
 
 S = TypeVar("S", bound=Section)
@@ -34,11 +34,11 @@ def flown_inspection(log: Log) -> InspectionPlan | None:
     camera, battery = _part(log, "payload_camera", PayloadCamera), _part(log, "payload_battery", Battery)
     site = Site(bundle=[]) if log.tables("site") is None else _part(log, "site", Site)
     mass_kg = vehicle.mass_kg + (0.0 if mission.inspection.camera_in_vehicle_mass else camera.mass_kg)
-    held_m = reserve_of_log(log)
+    rules = rules_of_log(log)
     with tempfile.TemporaryDirectory(prefix="companion-plan-") as folder:
         inspection = _with_plan_files(mission.inspection, log, Path(folder))
-        planning = Planning(inspection, camera, site, Path(folder), vehicle.safety.standoff_min_m, held_m)
-        return make_plan(mission.name, where, planning, battery, surroundings(mission, mass_kg, held_m))
+        planning = Planning(inspection, camera, site, Path(folder), vehicle.safety.standoff_min_m, *rules)
+        return make_plan(mission.name, where, planning, battery, surroundings(mission, mass_kg, rules.held_m))
 
 
 def _part(log: Log, name: str, kind: type[S]) -> S:

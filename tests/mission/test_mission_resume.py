@@ -13,6 +13,8 @@ from companion.core.config import ConfigError
 from companion.core.errors import UserError
 from companion.core.messages import CaptureRequest
 from companion.mission.inspection_files import load_inspection
+from companion.recording.inspection import plan_difference, plan_of_log
+from companion.recording.log import read_log
 from companion.recording.writer import LogWriter
 from companion.runtime import former_flights, processes
 from companion.runtime.flight_record import flight_metadata
@@ -115,6 +117,38 @@ def test_a_log_whose_version_took_another_stand_off_is_one_of_another_plan(tmp_p
     assert photographed(changed, [tmp_path / "now.mcap"]) == []
     with pytest.raises(ConfigError, match="its version took another stand-off for inspection.item 'deck'"):
         photographed(changed, [tmp_path / "then.mcap"])
+
+
+def test_a_log_whose_version_took_another_raster_of_a_part_of_a_cylinder_is_one_of_another_plan(tmp_path):
+    """The first of its two columns is beside the middle, which one column is now."""
+    pier = """[[inspection.item]]
+kind = "cylinder"
+name = "round pier"
+frame = "world"
+base_m = [8.0, -9.0, 1.0]
+radius_m = 2.0
+height_m = 5.0
+angle_start_rad = 2.9
+angle_rad = 0.5
+gsd_mm_px = 1.0
+overlap_along = 0.8
+overlap_between = 0.7
+margin_m = 0.1
+standoff_m = 4.0
+
+[[inspection.item]]"""
+    changed = with_change(tmp_path, "[[inspection.item]]", pier)
+    metadata = flight_metadata(VEHICLE, changed)
+    former = metadata | {"planning": '{"held_m": 0.15}'}
+    for name, texts in (("now", metadata), ("then", former)):
+        LogWriter(tmp_path / f"{name}.mcap", texts).close()
+    assert photographed(changed, [tmp_path / "now.mcap"]) == []
+    with pytest.raises(ConfigError, match="its version took another raster for inspection.item 'round pier'"):
+        photographed(changed, [tmp_path / "then.mcap"])
+    now, then = (plan_of_log(read_log(tmp_path / f"{name}.mcap")) for name in ("now", "then"))
+    assert {column for _, column in now.find("round pier").planned} == {0}
+    assert {column for _, column in then.find("round pier").planned} != {0}  # as it was flown
+    assert plan_difference(now, then) == "inspection.item 'round pier' is photographed in another raster"
 
 
 def test_a_log_knows_what_the_flights_before_it_had_taken(tmp_path):

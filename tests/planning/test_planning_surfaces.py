@@ -186,6 +186,30 @@ def test_a_default_stand_off_shows_all_of_a_surface_from_a_little_farther_too(it
     assert figures.coverage_farther > figures.coverage - 1e-3
 
 
+@pytest.mark.parametrize("standoff_m", [None, 4.0, 5.0])
+@pytest.mark.parametrize(("radius_m", "angle_rad"), [(0.3, 0.6), (1.0, 1.0), (3.0, 0.5), (10.0, 0.3), (10.0, 0.6)])
+def test_a_part_of_a_cylinder_takes_no_more_columns_than_show_it(standoff_m, radius_m, angle_rad):
+    """A photograph shows what lies beyond the part, too; its footprint ended there, and a second column showed the margin."""
+    part = {k: v for k, v in PIER.items() if k != "standoff_m"} | {"radius_m": radius_m, "angle_rad": angle_rad}
+    part |= {"base_m": [30.0, 0.0, 0.0]} | ({} if standoff_m is None else {"standoff_m": standoff_m})
+    world, planned, photographs, figure = figures(part)
+    around = planned.surface._replace(angle_rad=math.pi)
+    kept = 1e-3 * planned.standoff_m / (planned.standoff_m + HELD_M) if standoff_m is None else 1e-3
+    width_m, _ = useful_size(world.camera, around, planned.standoff_m, kept)
+    assert planned.useful_m[0] == pytest.approx(width_m, abs=0.02)
+    length_m = planned.surface.size_m[0] + 2 * part["margin_m"]
+    assert (max(p.column for p in photographs) == 0) == (planned.useful_m[0] >= length_m)
+    # The margin is shown within the limit, and no figure of the plan is better than what is shown.
+    uv = (np.random.default_rng(4).random((4000, 2)) - 0.5) * (length_m, planned.surface.size_m[1])
+    assert (shown(world, planned.surface, photographs, uv).min(axis=0) <= 1e-3 * (1 + 1e-9)).all()
+    assert figure.coverage == pytest.approx(1.0)
+    if standoff_m is None:
+        assert figure.coverage_farther == pytest.approx(1.0)
+    before = plan_item(0, world._replace(beyond_sector=False), "")  # as a log from before was flown
+    assert before.useful_m[0] <= planned.surface.size_m[0] + 1e-9
+    assert len(photographs) < len(before.orders[0]) or planned.useful_m == before.useful_m
+
+
 def test_where_no_reserve_is_possible_the_stand_off_is_still_within_the_gsd():
     near = {"gsd_mm_px": 1e3 * 6e-6 / 35e-3 * 1.1}  # 1.1 m
     plane = {k: v for k, v in WALL.items() if k != "standoff_m"} | near | {"size_m": [0.5, 0.5]}
