@@ -302,13 +302,14 @@ def _farthest(item: SurfaceItem, surface: Surface, planning: Planning, where: st
     farthest_m = max(nearest_m, limit_m - planning.held_m)
     if surface.plane:
         return farthest_m
+    tried: list[float] = np.linspace(nearest_m, farthest_m, TRIES).tolist()
     useful = {
         standoff_m: useful_size(
             camera, surface, standoff_m, _kept_gsd_m(gsd_m, standoff_m, planning), where, planning.beyond_sector
         )
-        for standoff_m in np.linspace(nearest_m, farthest_m, TRIES).tolist()
+        for standoff_m in tried
     }
-    largest_m: float = max(useful, key=lambda standoff_m: math.prod(useful[standoff_m]))
+    largest_m = max(useful, key=lambda standoff_m: math.prod(useful[standoff_m]))
     around_m = surface.size_m[0] + 2 * item.margin_m
     if surface.closed or not planning.beyond_sector or all(width_m < around_m for width_m, _ in useful.values()):
         return largest_m
