@@ -225,7 +225,7 @@ def _battery_critical(mission: MissionContext) -> str:
 def _would_end_at_once(mission: MissionContext) -> str:
     """What has begun since the checks of the start, by the safety table: the pilot keeps the aircraft."""
     asked = mission.commands.asked(CommandAction.OFFBOARD)
-    return "" if asked else "; ".join(mission.start_monitors.without_check())
+    return "" if asked else "; ".join(mission.start_monitors.problems_in_handover())
 
 
 def _no_control(mission: MissionContext, now_s: float) -> str:

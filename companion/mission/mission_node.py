@@ -111,11 +111,12 @@ class MissionNode(Node):
     @property
     def errors(self) -> int:
         """Messages that were refused, and monitors that could not be evaluated."""
-        return super().errors + self._mission.safety.errors
+        return super().errors + self._mission.safety.errors + self._mission.start_monitors.errors
 
     @property
     def last_error(self) -> str:
-        return self._mission.safety.last_error or super().last_error
+        mission = self._mission
+        return mission.safety.last_error or mission.start_monitors.last_error or super().last_error
 
     @property
     def demand(self) -> Demand | None:

@@ -20,8 +20,9 @@ from companion.mission.snapshot import SafetySnapshot
 # A pilot's flight has spikes: what does not last is no reason to refuse. What lasts need not last as long as in flight, where
 # a monitor waits before it ends a mission.
 LASTS_S = 0.5
-# A velocity that has just become bad makes a true print look wrong for some seconds.
-WAITED_FOR = ("bundle_size", "bundle_shrinks")
+# Their own times: a velocity that has just become bad makes a true print look wrong for some seconds, one message about vibration
+# lasts half a second, and a cell sags under load.
+WAITED_FOR = ("bundle_size", "bundle_shrinks", "clipping", "weak_cell")
 
 _NO_SETPOINTS = "before the start this stack sends no setpoints"
 _FIX = "counts a fix that was there at the start; the checks `gnss` and `position` ask for one"
@@ -37,6 +38,7 @@ NOT_BEFORE_START: MappingProxyType[str, str] = MappingProxyType(
         "estimator_reset": "counts from the take-off point, a check of its own; without satellites the hand-over takes that point again",
         "hidden_at_jump": "away from the bundle it may be out of sight: the mission looks for it first",
         "marker_lost": "away from the bundle it may be out of sight: the mission looks for it first",
+        "uncertainty_relative": "with satellites the mission flies nearer to the bundle first; without them it is evaluated",
         "gnss_lost_too_long": _FIX,
         "gnss_and_imu_lost": _FIX,
         "gnss_lost": _FIX,
@@ -63,6 +65,8 @@ NOT_BEFORE_START: MappingProxyType[str, str] = MappingProxyType(
         "process_dead": "counts the processes that were there at the start; those that a flight needs have a check each",
     }
 )
+
+EVALUATED_ALONE = ("uncertainty_relative",)  # of these, in a flight without satellites: its place is that of the bundle
 
 # The start check with the same quantity, by its name: while it fails, the monitor adds nothing to its line.
 HAS_CHECK: MappingProxyType[str, str] = MappingProxyType(
@@ -99,7 +103,8 @@ IN_THE_AIR = (
 def before_start(plan: Plan) -> tuple[Monitor, ...]:
     """The monitors of a plan that are evaluated before its start, with the times that count there."""
     acting = (m for m in monitors_for(plan) if any(action != SafetyAction.WARN for action in m.escalation))
-    return tuple(_at_start(m) for m in acting if m.name not in NOT_BEFORE_START)
+    left_out = NOT_BEFORE_START.keys() - (() if plan.satellites else EVALUATED_ALONE)
+    return tuple(_at_start(m) for m in acting if m.name not in left_out)
 
 
 def _at_start(monitor: Monitor) -> Monitor:
@@ -124,7 +129,19 @@ class StartMonitors:
     def update(self, snapshot: SafetySnapshot) -> None:
         """Evaluate all of them; called in every step before the mission has the aircraft."""
         self._in_search.update(_as_taken(snapshot, at_bundle=not snapshot.plan.satellites))
-        self._at_bundle.update(_as_taken(snapshot, at_bundle=snapshot.bundle_seen))
+        # Out of sight the witness has what it found last, which the search would correct before the aircraft is at the bundle.
+        seen = snapshot.bundle_seen
+        self._at_bundle.update(_as_taken(snapshot if seen else replace(snapshot, witness=None), at_bundle=seen))
+
+    @property
+    def errors(self) -> int:
+        """Evaluations that failed, since the start of the process."""
+        return self._in_search.errors + self._at_bundle.errors
+
+    @property
+    def last_error(self) -> str:
+        """Of the last of them; "" while there is none."""
+        return self._in_search.last_error or self._at_bundle.last_error
 
     def found(self) -> dict[str, str]:
         """What they have found that still holds, in words with value and limit, by name."""
@@ -140,10 +157,9 @@ class StartMonitors:
         found = self.found()
         return [found[name] for name in found if name in IN_THE_AIR]
 
-    def without_check(self) -> list[str]:
-        """What no start check has a quantity of; both of the former, for a hand-over that has begun."""
-        found = self.found()
-        return [found[name] for name in found if name not in HAS_CHECK]
+    def problems_in_handover(self) -> list[str]:
+        """What ends a hand-over that has begun: all of it, because no start check follows."""
+        return list(self.found().values())
 
 
 def _as_taken(s: SafetySnapshot, at_bundle: bool) -> SafetySnapshot:

@@ -447,6 +447,40 @@ def test_a_serial_port_that_delivers_is_not_closed_for_its_name(serial_pair, clo
         os.close(other)
 
 
+def test_a_radio_that_delivers_is_no_flight_controller(serial_pair, clock):
+    """The port that had the name while the flight controller restarted sends bytes for ever, and frames of another system."""
+    device, plug = serial_pair
+    radio = plug()
+    link = open_link(f"serial:{device}:57600", clock, sender=Sender(1, 1))
+    own, foreign = heartbeat(1), heartbeat(51)
+    for sent in (foreign, b"$GNGGA,1*00", own[:10]):
+        os.write(radio, sent)
+        assert link.read(1.0) == sent, "while it has the name"
+    controller = plug()
+    for _ in range(3):
+        clock.now_s += SERIAL_SILENCE_S / 4
+        os.write(radio, foreign)
+        assert link.read(1.0) == foreign and link.trouble == ""
+    for part in (own[:12], own[12:]):  # in pieces
+        clock.now_s += SERIAL_SILENCE_S / 10
+        os.write(radio, part)
+        assert link.read(1.0) == part
+    for _ in range(3):
+        clock.now_s += SERIAL_SILENCE_S / 4
+        os.write(radio, foreign)
+        assert link.read(1.0) == foreign and link.trouble == "", "the flight controller was heard there"
+    clock.now_s += SERIAL_SILENCE_S / 4 + 0.01
+    os.write(radio, foreign)
+    assert link.read(1.0) == b"" and link.losses == 1
+    clock.now_s += RETRY_S + 0.01
+    link.read()
+    os.write(controller, own)
+    assert link.read(1.0) == own
+    link.close()
+    os.close(radio)
+    os.close(controller)
+
+
 def test_a_frame_that_the_driver_took_in_part_is_finished_before_any_other(serial_pair, clock, monkeypatch):
     """Otherwise the flight controller gets two halves of two frames; the newer frame is dropped whole instead."""
     device, plug = serial_pair

@@ -174,7 +174,7 @@ def _transport(url: str, clock: Callable[[], float], sender: Sender) -> Transpor
     if kind == "serial":
         if not BAUD[0] <= value <= BAUD[1]:
             raise ConfigError(f"link {url}: {value} baud is not in {BAUD[0]} to {BAUD[1]}, as 921600")
-        return SerialPort(place, value, clock)
+        return SerialPort(place, value, clock, sender)
     if not 0 < value < 65536:
         raise ConfigError(f"link {url}: port {value} is not in 1 to 65535")
     address = _resolve(url, place, value)

@@ -17,7 +17,7 @@ from typing import Protocol
 import serial
 
 from companion.fcu.link import holders
-from companion.fcu.link.sender import Sender, is_mavlink
+from companion.fcu.link.sender import ANY_SENDER, Sender, is_mavlink
 
 FAILURES = (OSError, ValueError, serial.SerialException)  # what a transport may raise
 
@@ -25,10 +25,10 @@ FAILURES = (OSError, ValueError, serial.SerialException)  # what a transport may
 # router); a TCP connection as silent is made again (the other end is gone without a word). PX4 sends every second at least.
 PEER_SILENCE_S = 5.0
 PEER_CHECK_S = 0.5  # between two checks that the peer's datagrams have frames of the flight controller
-# A serial port without a byte for this long may be another than the flight controller's: only then its name counts. PX4
-# sends telemetry many times a second and a heartbeat every second; a port that delivers is the right one, whatever device
-# udev gives the name to.
-SERIAL_SILENCE_S = 1.0
+# A serial port without a byte of the flight controller for this long may be another's: only then its name counts. PX4 sends a
+# heartbeat every second; a port that delivers its frames is the right one, whatever device udev gives the name to.
+SERIAL_SILENCE_S = 2.5
+FRAME_MAX = 280  # bytes of a signed MAVLink 2 frame
 LOCKED = (errno.EAGAIN, errno.EBUSY)  # flock(2) and TIOCEXCL of another process
 READ_MAX = 65_536  # bytes of one read
 FOREIGN_MAX = 3  # addresses of others that are kept
@@ -72,11 +72,13 @@ def describe(error: Exception) -> str:
 class SerialPort:
     """A UART or USB serial port; it can be unplugged and plugged in again."""
 
-    def __init__(self, device: str, baud: int, clock: Callable[[], float]) -> None:
+    def __init__(self, device: str, baud: int, clock: Callable[[], float], sender: Sender) -> None:
+        """sender: whose frames keep the port open when its name leads elsewhere; of `ANY_SENDER` every byte does."""
         self.foreign = 0
         self.foreign_senders: tuple[str, ...] = ()
-        self._device, self._baud, self._clock = device, baud, clock
-        self._heard_s = 0.0  # when the newest byte arrived, or the port was opened
+        self._device, self._baud, self._clock, self._sender = device, baud, clock, sender
+        self._heard_s = 0.0  # when the sender was last heard, or the port was opened
+        self._recent = b""  # of a port without the name: the newest bytes, in which a frame may have begun
         self._port: serial.Serial | None = None
         self._tail = b""  # rest of a frame that the driver took in part
 
@@ -84,7 +86,7 @@ class SerialPort:
         if not Path(self._device).exists():
             raise OSError(errno.ENODEV, "unplugged")
         self._port = serial.Serial(self._device, self._baud, timeout=0, write_timeout=0, exclusive=True)
-        self._tail, self._heard_s = b"", self._clock()
+        self._tail, self._recent, self._heard_s = b"", b"", self._clock()
 
     def fileno(self) -> int:
         return int(self._port.fileno()) if self._port is not None else -1
@@ -100,21 +102,31 @@ class SerialPort:
 
     def read(self) -> bytes:
         data = os.read(self.fileno(), READ_MAX)
+        named = self._is_named()
         if data:
-            self._heard_s = self._clock()
-            return data
-        poll = select.poll()  # no data or a hang-up: only poll can distinguish them
-        poll.register(self.fileno(), 0)
-        silent = self._clock() - self._heard_s >= SERIAL_SILENCE_S
-        if poll.poll(0) or (silent and not self._is_named()):
+            if named or self._is_of_sender(data):
+                self._heard_s = self._clock()
+        else:
+            poll = select.poll()  # no data or a hang-up: only poll can distinguish them
+            poll.register(self.fileno(), 0)
+            if poll.poll(0):
+                raise OSError(errno.ENODEV, "unplugged")
+        if not named and self._clock() - self._heard_s >= SERIAL_SILENCE_S:
             raise OSError(errno.ENODEV, "unplugged")
         return data
+
+    def _is_of_sender(self, data: bytes) -> bool:
+        self._recent = self._recent[-FRAME_MAX:] + data
+        heard = self._sender is ANY_SENDER or self._sender.sent(self._recent)
+        if heard:
+            self._recent = b""  # each frame counts once
+        return heard
 
     def _is_named(self) -> bool:
         """Whether the name still leads to the open device.
 
-        udev may point the name to another port while the flight controller restarts. That port stays silent, and without
-        this comparison it would stay open when the name leads to the flight controller again.
+        udev may point the name to another port while the flight controller restarts: a silent one, or a radio that delivers.
+        Without this comparison it would stay open when the name leads to the flight controller again.
         """
         try:
             return os.stat(self._device).st_rdev == os.fstat(self.fileno()).st_rdev
