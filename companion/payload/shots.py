@@ -221,7 +221,7 @@ class Shots:
         fits = shot is not None and exposed_s - shot.last_sent_s <= delay_s
         prompt_s = delay_s + trust.latency_s
         prompt = by_arrival is not None and by_arrival is self.open and now_s - by_arrival.last_sent_s <= prompt_s
-        if fits and (agreed or (agreed is None and not (prompt and answer.by_utc))):
+        if fits and agreed is not False:
             return shot
         if not agreed:
             return by_arrival

@@ -128,6 +128,16 @@ def test_a_utc_that_is_behind_by_the_time_between_two_requests_moves_one_photogr
     assert given == [None, (1, True), *((id, False) for id in range(3, 7))]
 
 
+def test_a_first_answer_that_is_late_moves_no_photograph():
+    """It arrives soon after the next command, as the answer of that one would; a right UTC says whose it is."""
+    camera = Camera(by_utc=True)
+    camera.command(1, 10.0)
+    camera.shots.lose(15.0)
+    camera.command(2, 15.0)
+    assert camera.answer(1, 10.3, 15.4) == (1, True)
+    assert camera.answer(2, 15.3, 15.9) == (2, False)
+
+
 @pytest.mark.parametrize(("answer_s", "lost"), [(0.3, 0), (1.5, 0), (1.5, 1)])
 @pytest.mark.parametrize("step_s", [-1.0, -6.0, -20.0])
 def test_a_utc_that_steps_backwards_costs_no_more_than_one_photograph(step_s, answer_s, lost):
