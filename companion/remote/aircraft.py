@@ -50,6 +50,7 @@ BEAT_AGE_S = 3.0  # an older heartbeat does not say whether the aircraft is arme
 STREAM_CHECK_S = 2.0
 PARAMETER_RETRY_S = 1.0
 TEXTS_MAX = 6
+REPLACED_S = 2.0  # for which a request that a newer one has replaced may still be followed
 # message: (least rate, rate to request) [Hz]; PX4's other links keep their rates
 STREAMS = {
     common.MAVLINK_MSG_ID_ATTITUDE_QUATERNION: (20.0, 50.0),
@@ -95,6 +96,7 @@ class Aircraft:
         self._out: list[bytes] = []
         self._now_s = self._heard_s = self._attitude_s = self._position_s = -math.inf
         self._beat_s = self._landed_s = self._battery_s = -math.inf
+        self._requested_mode: tuple[FcuMode, float] | None = None  # the last one, and when
         self._q_WB: Quat = (1.0, 0.0, 0.0, 0.0)
         self._p_W: Vec3 = (math.nan, math.nan, math.nan)
         self._v_W: Vec3 = (math.nan, math.nan, math.nan)
@@ -187,7 +189,9 @@ class Aircraft:
         custom = float(common.MAV_MODE_FLAG_CUSTOM_MODE_ENABLED)
         parameters = (custom, float(main), float(sub), 0.0, 0.0, 0.0, 0.0)
         self._now_s = now_s
-        watch = ModeWatch(self.vehicle, self._clock, self._request_heartbeat, unwanted, mode)
+        replaced, self._requested_mode = self._requested_mode, (mode, now_s)
+        recent = replaced[0] if replaced is not None and now_s - replaced[1] < REPLACED_S else None
+        watch = ModeWatch(self.vehicle, self._clock, self._request_heartbeat, unwanted, mode, recent)
         self._commands.start(common.MAV_CMD_DO_SET_MODE, parameters, answer, now_s, SECOND_ACK_S, watch)
 
     def arm(self, arm: bool, answer: Answer, now_s: float, unwanted: Unwanted) -> None:

@@ -42,7 +42,7 @@ from companion.remote.protocol import (
     StickSample,
     Take,
 )
-from companion.remote.sticks import RELEASED, ManualControl, Sticks, StickShape, heading_rad, manual_control
+from companion.remote.sticks import MANUAL, RELEASED, ManualControl, Sticks, StickShape, heading_rad, manual_control
 
 DEAD_MAN_S = 0.3
 RATE_MIN_HZ, RATE_MAX_HZ = 25.0, 50.0
@@ -64,7 +64,6 @@ LOG_MAX = 200
 JOYSTICK_MODES_OFF = (0.0, 4.0)  # COM_RC_IN_MODE: RC only, no sticks at all
 RC_FIRST = frozenset((5, 7))  # COM_RC_IN_MODE: RC has priority
 FIRST_KEPT = frozenset((2, 3))  # likewise: the source that was there first stays
-MANUAL = frozenset((FcuMode.STABILIZED, FcuMode.ALTCTL, FcuMode.POSCTL))
 TILT_MAX_DEG = (1.0, 89.0)
 SENT_WINDOW_S = 2.0
 
@@ -421,7 +420,10 @@ class Station:
             word = "arm" if question.arm else "disarm"
             self._log(f"{word} requested by {self._clients[client].address}")
             answer = partial(self._answered, client, "arm", word)
-            self.aircraft.arm(question.arm, answer, now_s, partial(self._unwanted, client, self._hands))
+            unwanted = (
+                partial(self._unwanted, client, self._hands) if question.arm else partial(self._others_now, client)
+            )
+            self.aircraft.arm(question.arm, answer, now_s, unwanted)
 
     def _unwanted(self, client: int, hands: int) -> str:
         """Why a request of a page is not to be sent again, "" while it is. hands: `_hands` when it was made."""
@@ -430,6 +432,10 @@ class Station:
         if hands == self._hands:
             return ""
         return f"the sticks have stopped ({self._stopped})" if self._stopped else "the sticks have changed hands"
+
+    def _others_now(self, client: int) -> str:
+        """Why rotors that a page has stopped are not its business any more: a page that went to sleep still wants them to stop."""
+        return "another page has the sticks" if self._holder is not None and not self._holds(client) else ""
 
     def _drop_questions(self) -> None:
         """The sticks change hands: a yes to what was asked before would be another page's."""

@@ -10,6 +10,7 @@ from companion.core.enums import FcuMode
 from companion.core.trajectory_messages import Quat
 from companion.remote.flight_modes import StickModes, limited
 
+MANUAL = frozenset((FcuMode.STABILIZED, FcuMode.ALTCTL, FcuMode.POSCTL))  # flown by sticks
 MODES_BY_VELOCITY = frozenset((FcuMode.POSCTL, FcuMode.POSCTL_SLOW))  # sticks command a velocity, not a tilt
 FULL = 1000  # of MANUAL_CONTROL.x, y and r; z is 0..FULL
 CENTRED = 0.05  # a stick nearer to its centre counts as released

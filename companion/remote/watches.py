@@ -10,8 +10,10 @@ from collections.abc import Callable
 from companion.core.enums import FcuMode
 from companion.fcu.commands import Outcome
 from companion.fcu.status import VehicleStatus
+from companion.remote.sticks import MANUAL
 
 Unwanted = Callable[[], str]  # why a request is no longer wanted by who made it, "" while it is
+ANSWER_S = 1.5  # for which the answer to a request that is sent once may still come
 UNANSWERED = "no answer from the flight controller, and not sent again"
 
 
@@ -25,14 +27,16 @@ class _RequestWatch:
         request_heartbeat: Callable[[], None],
         unwanted: Unwanted,
         requested: FcuMode | None = None,
+        replaced: FcuMode | None = None,
     ) -> None:
-        """requested: the mode that it is to lead to; None: it changes none."""
+        """requested: the mode that it is to lead to; None: it changes none. replaced: that of the request before it, which may still be followed."""
         self._status, self._clock, self._request_heartbeat = status, clock, request_heartbeat
         self._unwanted, self._requested = unwanted, requested
         self._before, meant = status.named(clock())
         self._meant = self._before if meant is None else meant
+        self._expected = {self._before, requested, replaced}
         self._against = ""  # also when it has ended since
-        self._left = False
+        self._left_s = math.inf
 
     def reported(self, age_s: float) -> bool:
         """A person has just seen the aircraft when a request leaves first; a repetition needs a heartbeat."""
@@ -42,7 +46,7 @@ class _RequestWatch:
         return False
 
     def sent(self) -> None:
-        self._left = True
+        self._left_s = min(self._left_s, self._clock())
 
     def settled(self) -> Outcome | None:
         self._against = self._against or self._unwanted() or self._changed()
@@ -50,9 +54,9 @@ class _RequestWatch:
 
     def _changed(self) -> str:
         mode, meant = self._status.named(self._clock())
-        if mode not in (self._before, self._requested):
+        if mode not in self._expected:
             return f"the mode was changed to {mode} meanwhile"
-        if meant not in (None, self._meant, self._requested):  # a failsafe flies, and another mode was chosen
+        if meant not in (None, self._meant, *self._expected):  # a failsafe flies, and another mode was chosen
             return f"the mode was changed to {meant} meanwhile"
         return ""
 
@@ -81,11 +85,23 @@ class ArmingWatch(_RequestWatch):
         super().__init__(status, clock, request_heartbeat, unwanted)
         self._arm = arm
 
+    def _changed(self) -> str:
+        """To stop the rotors stays wanted in the modes of a failsafe, as when the sticks stop; a pilot's mode ends it."""
+        mode, _ = self._status.named(self._clock())
+        return super()._changed() if self._arm or mode in MANUAL else ""
+
+    def reported(self, age_s: float) -> bool:
+        """A second request to arm never leaves, whatever is reported."""
+        return not (self._arm and self._left_s < math.inf) and super().reported(age_s)
+
     def settled(self) -> Outcome | None:
         if self._status.armed == self._arm:
             return Outcome(True, "it is reported")
-        if (outcome := super().settled()) is not None:
+        outcome = super().settled()
+        if not self._arm or self._left_s == math.inf:
             return outcome
-        if self._arm and self._left:
-            return Outcome(False, f"{UNANSWERED}: see whether it arms, then ask again")
-        return None
+        if (
+            self._clock() - self._left_s < ANSWER_S
+        ):  # forgotten now, its late answer would be taken for that of a disarming
+            return None
+        return outcome or Outcome(False, f"{UNANSWERED}: see whether it arms, then ask again")

@@ -86,16 +86,60 @@ def test_disarming_is_sent_again_while_it_is_wanted(remote):
     assert sent(remote, ARM) >= 2 and not remote.autopilot.armed
 
 
-def test_disarming_is_not_sent_again_once_the_sticks_have_stopped(remote):
+def armed_pilot(remote: RemoteFlight) -> FakePage:
     page = remote.pilot()
     remote.choose(page, FcuMode.POSCTL)
     assert remote.autopilot.commander.arm(remote.now_s, "a pilot")
     remote.run(1.2)
+    return page
+
+
+def test_disarming_is_sent_again_by_a_page_that_went_to_sleep(remote):
+    """Its rotors turned on."""
+    page = armed_pilot(remote)
     confirm(remote, page, arm=False)
     page.send(remote.now_s, type="release", reason="given back")
     remote.run(1.5)
+    assert sent(remote, ARM) >= 2 and not remote.autopilot.armed
+
+
+def test_disarming_is_not_sent_again_once_another_page_has_the_sticks(remote):
+    page = armed_pilot(remote)
+    other = remote.page()
+    remote.run(0.2)
+    confirm(remote, page, arm=False)
+    page.send(remote.now_s, type="release", reason="given back")
+    other.send(remote.now_s, type="take")
+    remote.run(1.5)
     assert sent(remote, ARM) == 1 and remote.autopilot.armed
-    assert page.answers("arm")[-1].endswith("the sticks have stopped (given back)")
+    assert page.answers("arm")[-1].endswith("another page has the sticks")
+
+
+def test_a_late_answer_to_arm_is_its_own(remote):
+    """On a slow link a refusal came after 0.5 s, and the page said that nothing answered."""
+    page = remote.pilot()
+    remote.choose(page, FcuMode.POSCTL)
+    confirm(remote, page, arm=True)
+    remote.run(0.9)
+    assert not page.answers("arm")
+    remote.aircraft._commands.acknowledge(ARM, common.MAV_RESULT_DENIED, remote.now_s)
+    remote.run(0.1)
+    assert "denied" in page.answers("arm")[-1] and sent(remote, ARM) == 1
+
+
+def test_a_mode_that_was_requested_before_is_no_other_choice(remote):
+    """Position, then Land, whose frame is lost: that PX4 reports Position is no reason to forget Land."""
+    page = remote.flying(height_m=4.0)
+    remote.choose(page, FcuMode.ALTCTL)
+    remote.run(2.5)
+    page.send(remote.now_s, type="mode", mode=FcuMode.POSCTL)
+    remote.linked = True
+    count = sent(remote, SET_MODE)
+    page.send(remote.now_s, type="mode", mode=FcuMode.AUTO_LAND)
+    lose(remote)
+    remote.autopilot.commander.request_mode(FcuMode.POSCTL, remote.now_s, reason="the page's first request")
+    remote.run(1.5)
+    assert sent(remote, SET_MODE) - count >= 2 and remote.autopilot.mode == FcuMode.AUTO_LAND
 
 
 def test_a_mode_is_requested_again_while_it_is_wanted(remote):
