@@ -24,7 +24,6 @@ TOUCHDOWN_MAX_M_S = 1.5  # PX4 lands with 0.7 m/s (MPC_LAND_SPEED)
 TILT_MAX_RAD = math.radians(70)
 TIPPED_RAD = math.radians(30)  # on the ground at the end: steeper than any place to land
 FLYING_M = 0.3  # above the take-off point: higher than this is flight
-CLEARANCE_M = 0.4  # rotor tips of the F550 from its centre
 BODY_HALF_M = 0.2  # height of hull and rotors over and under the centre
 UPRIGHT = 0.7  # largest vertical part of the normal of a face
 FACE_M = 1.5  # half the width of the face around a bundle that counts as structure

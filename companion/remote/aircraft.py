@@ -40,7 +40,7 @@ from companion.fcu.modes import mode_number
 from companion.fcu.ned import swap_attitude, swap_world
 from companion.fcu.status import LANDED_AGE_S, VehicleStatus
 from companion.remote.sticks import ManualControl
-from companion.remote.watches import ArmingWatch, ModeWatch, Unwanted
+from companion.remote.watches import ArmWatch, DisarmWatch, ModeWatch, Unwanted
 
 SYSTEM_ID, COMPONENT_ID = 254, common.MAV_COMP_ID_MISSIONPLANNER  # beside QGroundControl, which is 255/190
 SILENCE_S = 1.0  # without a frame of the autopilot the link counts as lost
@@ -203,7 +203,7 @@ class Aircraft:
 
         parameters = (1.0 if arm else 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
         self._now_s = now_s
-        watch = ArmingWatch(self.vehicle, self._clock, self._request_heartbeat, unwanted, arm)
+        watch = (ArmWatch if arm else DisarmWatch)(self.vehicle, self._clock, self._request_heartbeat, unwanted)
         self._commands.start(common.MAV_CMD_COMPONENT_ARM_DISARM, parameters, answered, now_s, watch=watch)
 
     def manual_control(self, control: ManualControl) -> None:

@@ -71,37 +71,32 @@ class ModeWatch(_RequestWatch):
         return super().settled()
 
 
-class ArmingWatch(_RequestWatch):
-    """To arm, or to disarm. To arm is sent once: motors start when a person says so, not half a second later."""
-
-    def __init__(
-        self,
-        status: VehicleStatus,
-        clock: Callable[[], float],
-        request_heartbeat: Callable[[], None],
-        unwanted: Unwanted,
-        arm: bool,
-    ) -> None:
-        super().__init__(status, clock, request_heartbeat, unwanted)
-        self._arm = arm
-
-    def _changed(self) -> str:
-        """To stop the rotors stays wanted in the modes of a failsafe, as when the sticks stop; a pilot's mode ends it."""
-        mode, _ = self._status.named(self._clock())
-        return super()._changed() if self._arm or mode in MANUAL else ""
+class ArmWatch(_RequestWatch):
+    """To arm. It is sent once: motors start when a person says so, not half a second later."""
 
     def reported(self, age_s: float) -> bool:
-        """A second request to arm never leaves, whatever is reported."""
-        return not (self._arm and self._left_s < math.inf) and super().reported(age_s)
+        """A second request never leaves, whatever is reported."""
+        return self._left_s == math.inf and super().reported(age_s)
 
     def settled(self) -> Outcome | None:
-        if self._status.armed == self._arm:
+        if self._status.armed:
             return Outcome(True, "it is reported")
         outcome = super().settled()
-        if not self._arm or self._left_s == math.inf:
+        if self._left_s == math.inf:
             return outcome
         if (
             self._clock() - self._left_s < ANSWER_S
         ):  # forgotten now, its late answer would be taken for that of a disarming
             return None
         return outcome or Outcome(False, f"{UNANSWERED}: see whether it arms, then ask again")
+
+
+class DisarmWatch(_RequestWatch):
+    """To stop the rotors."""
+
+    def settled(self) -> Outcome | None:
+        return super().settled() if self._status.armed else Outcome(True, "it is reported")
+
+    def _changed(self) -> str:
+        """It stays wanted in the modes of a failsafe, as when the sticks stop; a pilot's mode ends it."""
+        return super()._changed() if self._status.named(self._clock())[0] in MANUAL else ""

@@ -25,7 +25,6 @@ from companion.core.messages import MissionStatus, Truth
 from companion.mission import phases as ph
 from companion.mission.plan import Limits
 from sitl.flight_end import (
-    CLEARANCE_M,
     FLYING_M,
     LIMITS_SPARE_M,
     TILT_MAX_RAD,
@@ -33,6 +32,7 @@ from sitl.flight_end import (
     beyond_limits_m,
 )
 
+CLEARANCE_M = 0.4  # rotor tips of the F550 from its centre
 LEAVING = (Phase.RETREAT, Phase.RETURN, Phase.LAND, Phase.DONE)  # phases in which the aircraft leaves on purpose
 
 

@@ -130,7 +130,7 @@ class SerialPort:
         """
         try:
             return os.stat(self._device).st_rdev == os.fstat(self.fileno()).st_rdev
-        except FileNotFoundError:
+        except OSError:  # a port that delivers is not closed because its name cannot be read
             return False
 
     def write(self, data: bytes) -> bool:
