@@ -176,6 +176,7 @@ class FcuNode(Node):
             self.codec.passed_numbers = RELEVANT
             self._payload_codec = Codec(fcu.system_id, payload_component, fcu.autopilot_system_id, signer)
         self.timesync = TimeSync()
+        self._takes_imu = fcu.imu_rate_hz > 0.0
         self.streams = Streams(fcu.attitude_rate_hz, fcu.position_rate_hz, fcu.imu_rate_hz, satellites)
         self.plausible = Plausibility(vehicle.thrust.reference_voltage_v)
         self.status = VehicleStatus(self.plausible)
@@ -369,6 +370,8 @@ class FcuNode(Node):
         self._out.append(FcuPosition(stamp_s=stamp[0], valid=valid, p_W=p_W, v_W=v_W))
 
     def _on_imu(self, m: HighresImu, now_s: float) -> None:
+        if not self._takes_imu:
+            return  # PX4 sends it unasked until it is switched off: the commands propagate
         stamp = self._stamp(common.MAVLINK_MSG_ID_HIGHRES_IMU, m.time_usec * 1e-3, now_s)
         if stamp is None:
             return

@@ -20,6 +20,7 @@ WINDOW_S = 2.0  # over which a rate is measured, at least
 WINDOW_MESSAGES = 4  # messages expected in a window, at least
 WAIT_FIRST_S = 2.0  # between two requests for one stream
 WAIT_MAX_S = 16.0
+SWITCHED_OFF = -1  # as the interval of MAV_CMD_SET_MESSAGE_INTERVAL
 WAIT_REFUSED_S = 60.0  # after the flight controller refused a stream
 REFUSALS = (common.MAV_RESULT_DENIED, common.MAV_RESULT_UNSUPPORTED, common.MAV_RESULT_FAILED)
 
@@ -40,7 +41,7 @@ HEIGHT_RATE_HZ = 10.0  # of ALTITUDE without satellites, as the status that carr
 
 
 class Stream:
-    """One message that the flight controller is requested to send."""
+    """One message that the flight controller is requested to send; with a rate of 0, not to send."""
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class Stream:
         self.name = LAYOUTS[message_id].name
         self.rate_hz = rate_hz
         self.expected_hz = SLOW_FRACTION * rate_hz if expected_hz is None else expected_hz
-        self.window_s = max(WINDOW_S, WINDOW_MESSAGES / rate_hz)
+        self.window_s = max(WINDOW_S, WINDOW_MESSAGES / rate_hz) if rate_hz > 0.0 else WINDOW_S
         self.restart(0.0)
 
     def restart(self, now_s: float) -> None:
@@ -71,7 +72,7 @@ class Stream:
         self.is_measured = False
         self.due_s = now_s
         self.wait_s = WAIT_FIRST_S
-        self.needs_request = True
+        self.needs_request = self.rate_hz > 0.0
         self.slow = False  # in the newest window
 
     def refuse(self, now_s: float) -> None:
@@ -84,6 +85,10 @@ class Stream:
         if elapsed_s < self.window_s:
             return False
         self.measured_hz, self.is_measured = self.count / elapsed_s, True
+        if self.rate_hz == 0.0:
+            self.needs_request = self.count > 0
+            self.count, self.window_start_s = 0, now_s
+            return False
         self.has_begun = self.has_begun or self.count > 0 or now_s >= self.restarted_s + self.begins_s
         self.count, self.window_start_s = 0, now_s
         if not self.has_begun:
@@ -131,8 +136,7 @@ class Streams:
             Stream(m.MAVLINK_MSG_ID_ATTITUDE_TARGET, ECHO_RATE_HZ, 0.0),  # sent while PX4 follows attitude setpoints
             Stream(m.MAVLINK_MSG_ID_DISTANCE_SENSOR, 10.0, 0.0),  # few aircraft have a range finder
         ]
-        if imu_rate_hz > 0.0:
-            self.streams.append(Stream(m.MAVLINK_MSG_ID_HIGHRES_IMU, imu_rate_hz))
+        self.streams.append(Stream(m.MAVLINK_MSG_ID_HIGHRES_IMU, imu_rate_hz))
         self.streams.append(Stream(m.MAVLINK_MSG_ID_VIBRATION, 2.0, 0.5))
         if not satellites:
             self.streams = [stream for stream in self.streams if stream.message_id not in BY_POSITION]
@@ -165,7 +169,9 @@ class Streams:
     def measured_hz(self, message_id: int) -> float:
         """Rate of a stream in its newest whole window [Hz]; NaN: it is not requested, or not measured yet."""
         stream = self._by_id.get(message_id)
-        return stream.measured_hz if stream is not None and stream.is_measured else math.nan
+        if stream is None or stream.rate_hz == 0.0 or not stream.is_measured:
+            return math.nan
+        return stream.measured_hz
 
     def take_new_slow(self) -> list[Stream]:
         """The streams that have become slow since the last call."""
@@ -191,7 +197,7 @@ class Streams:
             if outcome.result in REFUSALS:
                 stream.refuse(now_s)
 
-        interval_us = round(1e6 / stream.rate_hz)
+        interval_us = round(1e6 / stream.rate_hz) if stream.rate_hz > 0.0 else SWITCHED_OFF
         commands.start(command, (stream.message_id, interval_us, 0, 0, 0, 0, 0), answer, now_s)
 
     def _next_request(self, now_s: float) -> Stream | None:

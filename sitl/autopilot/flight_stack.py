@@ -269,7 +269,7 @@ class FlightStack:
             self._hover_thrust.valid and self.parameters["MPC_USE_HTE"] == 1,
             observer.v,
             observer.p[2] - observer.height_resets_m,
-            self.gyro,
+            tuple(loop.rate_filtered),
             climb_rate,
             self.position_sp.v[2] if climb_rate and self.position_sp is not None else NAN,
             observer.height_valid,

@@ -99,6 +99,38 @@ def test_densities_are_known_after_some_flight_and_from_then_on():
     assert noise.at(9.0) is None, "forgotten"
 
 
+def densities_of(accel_B: np.ndarray) -> Densities:
+    noise = ImuNoise(keep_s=3.0)
+    for i, force in enumerate(accel_B):
+        noise.add((i + 1) * STEP_S, (0.0, 0.0, 0.0), force, flying=True)
+        noise.close((i + 1) * STEP_S)
+    measured = noise.at(len(accel_B) * STEP_S)
+    assert measured is not None
+    return measured
+
+
+def test_vibration_is_gone_from_the_slow_density_and_white_noise_is_not():
+    white = np.random.default_rng(4).standard_normal((1602, 3))
+    still = densities_of(0.4 * white)
+    assert np.sqrt(still.accel_slow) == pytest.approx(3 * [0.4 * math.sqrt(STEP_S)], rel=0.3)
+    shaken = densities_of(4.0 * np.diff(white, 2, axis=0) / math.sqrt(6))
+    assert (np.sqrt(shaken.accel) > 4.0 * math.sqrt(STEP_S)).all()
+    assert (np.array(shaken.accel_slow) < 0.1 * np.array(shaken.accel)).all()
+
+
+def test_the_slow_density_counts_where_samples_are_noisier_than_the_file_says_and_only_there(vehicle):
+    """Motion is left in it: beside a quiet sensor it would be noise that no sensor has."""
+    file = process_variances(vehicle, Propagation.IMU)[ErrorIndex.VELOCITY]
+
+    def velocity_m2_s2(of_samples: float, of_means: float) -> np.ndarray:
+        densities = Densities((0.0,) * 3, (of_samples * file[0],) * 3, (of_means * file[0],) * 3, 0.0)
+        return predicted(vehicle, densities)[ErrorIndex.VELOCITY]
+
+    np.testing.assert_array_equal(velocity_m2_s2(0.1, 10.0), predicted(vehicle, None)[ErrorIndex.VELOCITY])
+    assert velocity_m2_s2(20.0, 10.0) == pytest.approx(10.0 * file, rel=0.1)
+    assert velocity_m2_s2(10.0, 20.0) == pytest.approx(10.0 * file, rel=0.1)
+
+
 def predicted(vehicle: Vehicle, measured: Densities | None) -> np.ndarray:
     """Variances after one second of hovering without a measurement."""
     eskf = Eskf(vehicle)
@@ -114,12 +146,12 @@ def predicted(vehicle: Vehicle, measured: Densities | None) -> np.ndarray:
 def test_a_noisy_stream_is_trusted_less_and_within_bounds(vehicle):
     file = process_variances(vehicle, Propagation.IMU)
     quiet = predicted(vehicle, None)
-    still = predicted(vehicle, Densities((0.0,) * 3, (0.0,) * 3, 0.0))
+    still = predicted(vehicle, Densities((0.0,) * 3, (0.0,) * 3, (0.0,) * 3, 0.0))
     assert still[ErrorIndex.ATTITUDE] == pytest.approx(quiet[ErrorIndex.ATTITUDE])
     assert still[ErrorIndex.DISTURBANCE][:2] == pytest.approx(quiet[ErrorIndex.DISTURBANCE][:2])
-    wild = predicted(vehicle, Densities((1.0,) * 3, (1.0,) * 3, 1e6))
+    wild = predicted(vehicle, Densities((1.0,) * 3, (1.0,) * 3, (1.0,) * 3, 1e6))
     assert wild[ErrorIndex.ATTITUDE] == pytest.approx(STREAM_FACTOR**2 * file[ErrorIndex.ATTITUDE], rel=0.05)
-    noisy = predicted(vehicle, Densities((0.0,) * 3, (0.1**2,) * 3, 0.0))
+    noisy = predicted(vehicle, Densities((0.0,) * 3, (0.1**2,) * 3, (0.1**2,) * 3, 0.0))
     assert noisy[ErrorIndex.VELOCITY] == pytest.approx(3 * [0.1**2], rel=0.05)
 
 
@@ -127,7 +159,7 @@ def test_a_noisy_stream_makes_the_specific_force_less_certain(vehicle):
     results = []
     for accel in (0.0, 0.08**2):
         eskf = Eskf(vehicle)
-        eskf.follow_stream(Densities((0.0,) * 3, (accel,) * 3, 1.0))
+        eskf.follow_stream(Densities((0.0,) * 3, (accel,) * 3, (accel,) * 3, 1.0))
         filter_state = eskf.start(0.0, (0.0, 0.0, 0.0), (0.0, 0.0, 0.0), (1.0, 0.0, 0.0, 0.0))
         update = eskf.measure_force(filter_state, (0.8, 0.0, 9.8), None, 0.02)
         assert update.accepted and Sensor.SPECIFIC_FORCE in filter_state.accepted_s

@@ -110,7 +110,10 @@ class Peer:
     def react(self, m):
         if m.get_type() == "COMMAND_LONG":
             if m.command == common.MAV_CMD_SET_MESSAGE_INTERVAL and self.grant_streams and not self.silent:
-                self.streams[int(m.param1)] = m.param2 * 1e-6
+                if m.param2 < 0:
+                    self.streams.pop(int(m.param1), None)
+                else:
+                    self.streams[int(m.param1)] = m.param2 * 1e-6
             result = self.results.get(m.command, common.MAV_RESULT_ACCEPTED)
             if isinstance(result, list):
                 result = result.pop(0) if result else None

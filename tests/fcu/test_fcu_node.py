@@ -296,9 +296,30 @@ def test_the_status_has_the_rate_at_which_the_imu_arrives(flying):
     assert "HIGHRES_IMU" in last_status(flying).slow_streams
 
 
-def test_on_a_slow_link_the_imu_is_not_requested(vehicle):
+def on_a_slow_link(vehicle):
     fcu = msgspec.structs.replace(vehicle.fcu, imu_rate_hz=0.0)
-    peer = Peer(FcuNode(msgspec.structs.replace(vehicle, fcu=fcu)))
+    return Peer(FcuNode(msgspec.structs.replace(vehicle, fcu=fcu)))
+
+
+def test_on_a_slow_link_the_imu_that_px4_sends_by_itself_is_switched_off_and_not_taken(vehicle):
+    peer = on_a_slow_link(vehicle)
+    peer.content[IMU] = imu
+    peer.streams[IMU] = 0.02
+    published = peer.run(12.0)
+    requests = [m for _, m in peer.commands(common.MAV_CMD_SET_MESSAGE_INTERVAL) if int(m.param1) == IMU]
+    assert [m.param2 for m in requests] == [-1.0]
+    assert not any(type(m) is FcuImu for m in published)
+    assert math.isnan(last_status(peer).imu_rate_hz) and "HIGHRES_IMU" not in last_status(peer).slow_streams
+
+    peer.grant_streams, peer.streams[IMU] = False, 0.02  # another station requests it
+    assert not any(type(m) is FcuImu for m in peer.run(60.0))
+    requests = [m for _, m in peer.commands(common.MAV_CMD_SET_MESSAGE_INTERVAL) if int(m.param1) == IMU]
+    assert 2 < len(requests) < 12
+    assert "HIGHRES_IMU" not in last_status(peer).slow_streams and not any(type(m) is FcuText for m in peer.out[-1000:])
+
+
+def test_on_a_slow_link_the_imu_is_not_requested(vehicle):
+    peer = on_a_slow_link(vehicle)
     peer.run(6.0)
     requested = {int(m.param1) for _, m in peer.commands(common.MAV_CMD_SET_MESSAGE_INTERVAL)}
     assert ATTITUDE in requested and IMU not in requested

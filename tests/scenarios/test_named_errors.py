@@ -25,6 +25,7 @@ CHANGED = {
     "jump": {"fault"},
     "hidden": {"fault"},
     "autopilot": {"sensors"},
+    "vibration": {"sensors"},
 }
 
 

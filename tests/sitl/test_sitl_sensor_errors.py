@@ -51,6 +51,23 @@ def correlation(x, lag: int) -> float:
 # --- GNSS and IMU ---------------------------------------------------------------------------------------------------
 
 
+def test_vibration_is_above_40_hz_while_propellers_turn_and_leaves_the_other_noise_as_it_was():
+    imu = replace(PAPER.imu, vibration_m_s2=4.0, vibration_rad_s=0.3)
+    truth, forces = hovering(), {}
+    for name, config in (("still", PAPER), ("shaken", replace(PAPER, imu=imu))):
+        sensors = Sensors(config, 1)
+        for speed in (0.0, 500.0):
+            truth.rotor_speed_rad_s = np.array(6 * [speed])
+            frames = [sensors.sample(i * FRAME_S, truth) for i in range(5000)]
+            forces[name, speed] = np.array([frame.gyro_B + frame.accel_B for frame in frames])
+    np.testing.assert_array_equal(forces["still", 0.0], forces["shaken", 0.0])
+    vibration = forces["shaken", 500.0] - forces["still", 500.0]
+    assert vibration.std(axis=0) == pytest.approx([*3 * [0.3], *3 * [4.0]], rel=0.05)
+    power = np.abs(np.fft.rfft(vibration, axis=0)) ** 2
+    below_40_hz = np.fft.rfftfreq(len(vibration), FRAME_S) < 40.0
+    assert (power[below_40_hz].sum(axis=0) < 0.03 * power.sum(axis=0)).all()
+
+
 def test_a_slow_error_of_the_velocity_has_its_size_and_time_and_the_receiver_does_not_know_it():
     quick = replace(PAPER.gnss, velocity_drift_m_s=0.3, velocity_drift_time_s=2.0, velocity_std_m_s=0.01)
     fixes = [f.gnss for f in fly(replace(PAPER, gnss=quick), 120.0) if f.gnss]

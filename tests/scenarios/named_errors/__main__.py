@@ -30,6 +30,7 @@ GOALS = {
     "jump": Goal("position_max_m", 0.15),
     "hidden": Goal("position_max_m", 0.40),
     "autopilot": Goal("position_rms_m", 0.04),
+    "vibration": Goal("position_rms_m", 0.04),
 }
 
 
