@@ -295,9 +295,9 @@ class Eskf:
         """Variance per hertz of the specific force, (3,), and the process noise of MOVED."""
         file, noise, accel_2 = self._stream_file, self._stream_file.copy(), np.array(measured.accel)
         if (accel_2 > file[ErrorIndex.VELOCITY]).any():
-            # Propellers that shake: vibration is no noise of the velocity, because its integral stays bounded. In means over
-            # several of their turns motion is left, so the smaller of both counts.
-            accel_2 = np.minimum(accel_2, measured.accel_slow)
+            # Propellers that shake: most of a vibration is gone from the mean force, and its integral stays bounded. Motion
+            # is left in the means, so the smaller of both counts.
+            accel_2 = np.minimum(accel_2, measured.accel_mean)
         for block, density2 in ((ErrorIndex.ATTITUDE, measured.gyro), (ErrorIndex.VELOCITY, accel_2.mean())):
             noise[block] = np.clip(density2, file[block], STREAM_FACTOR**2 * file[block])
         level = slice(ErrorIndex.DISTURBANCE.start, ErrorIndex.DISTURBANCE.start + 2)

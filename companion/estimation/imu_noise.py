@@ -6,7 +6,6 @@ a time T apart differ with a variance of q T + 2 r (a structure function; R. E. 
 numbers these are). Neither needs an innovation, so neither can feed on the filter's own errors.
 """
 
-from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -18,7 +17,6 @@ MEAN_S = (
     2.0  # over which the squares are averaged; a gust that begins faster passes as a step, see `Eskf.measure_force`
 )
 WINDOW_S = 0.02  # of the mean force
-SLOW_S = 0.04  # of the mean in which vibration, several periods of it, is gone
 PERIOD_S = 0.1  # between two changes of the densities
 LAG = 10  # windows of the force between two values whose difference is motion more than noise
 WHITE = 6.0  # 1² + 2² + 1²
@@ -31,7 +29,7 @@ class Densities(NamedTuple):
 
     gyro: tuple[float, float, float]  # white noise of each axis in B [rad²/s]
     accel: tuple[float, float, float]  # the same [(m/s)²/s]
-    accel_slow: tuple[float, float, float]  # the same of means over SLOW_S: without vibration, with some motion
+    accel_mean: tuple[float, float, float]  # the same of means over WINDOW_S: with little vibration and some motion
     disturbance: float  # random walk of each horizontal axis [(m/s²)²/s]
 
 
@@ -46,7 +44,7 @@ class ImuNoise:
         """keep_s: for how long `at` remembers."""
         self._schedule = Schedule[Densities](keep_s, PERIOD_S)
         self._gyro, self._accel, self._walk = StreamNoise(), StreamNoise(), DisturbanceWalk()
-        self._means, self._accel_slow = Means(SLOW_S), StreamNoise(SLOW_S + GAP_MAX_S)
+        self._accel_mean = StreamNoise(WINDOW_S + GAP_MAX_S)
         self._window: list[tuple[float, Vector]] = []
         self._window_s = WINDOW_S
 
@@ -54,8 +52,6 @@ class ImuNoise:
         """Take the next sample; on the ground there is no disturbance."""
         self._gyro.add(stamp_s, gyro_B)
         self._accel.add(stamp_s, accel_B)
-        if (mean := self._means.add(stamp_s, accel_B)) is not None:
-            self._accel_slow.add(stamp_s, mean)
         window = self._window
         if window and not (flying and 0.0 < stamp_s - window[-1][0] <= GAP_MAX_S):
             window.clear()
@@ -63,19 +59,21 @@ class ImuNoise:
         begin_s = window[0][0]
         if stamp_s - begin_s >= WINDOW_S - SHORTEST_S:
             forces = [force for _, force in window[1:]]
-            self._walk.add(begin_s, stamp_s, _mean(forces))
+            means = [sum(force[i] for force in forces) / len(forces) for i in range(AXES)]
+            self._walk.add(begin_s, stamp_s, means)
+            self._accel_mean.add(stamp_s, means)
             self._window, self._window_s = [window[-1]], stamp_s - begin_s
 
     def close(self, now_s: float) -> None:
         """What is known by now applies from now on, until PERIOD_S later at least."""
         if not self._schedule.is_due(now_s):
             return
-        gyro, accel, slow = self._gyro.density2, self._accel.density2, self._accel_slow.density2
+        gyro, accel, mean = self._gyro.density2, self._accel.density2, self._accel_mean.density2
         if gyro is None or accel is None:
             return
         walk = self._walk.density2((accel[0] + accel[1]) / 2, self._window_s)
         if walk is not None:
-            self._schedule.append(now_s, Densities(gyro, accel, accel if slow is None else slow, walk))
+            self._schedule.append(now_s, Densities(gyro, accel, accel if mean is None else mean, walk))
 
     def changes_s(self, t: float) -> float:
         """When `at` gives another value than at t; inf: not known yet."""
@@ -84,29 +82,6 @@ class ImuNoise:
     def at(self, t: float) -> Densities | None:
         """What applies at t; None before MEAN_S of flight."""
         return self._schedule.at(t)
-
-
-class Means:
-    """Means of a vector stream over windows that follow each other."""
-
-    def __init__(self, length_s: float) -> None:
-        self._length_s = length_s
-        self._window: list[tuple[float, Vector]] = []  # after the first, which ended the window before
-
-    def add(self, stamp_s: float, value: Vector) -> Vector | None:
-        """Take the next sample; the mean of the window that it ends. A gap begins a new window."""
-        window = self._window
-        if window and not 0.0 < stamp_s - window[-1][0] <= GAP_MAX_S:
-            window.clear()
-        window.append((stamp_s, value))
-        if stamp_s - window[0][0] < self._length_s - SHORTEST_S:
-            return None
-        self._window = window[-1:]
-        return _mean([value for _, value in window[1:]])
-
-
-def _mean(forces: Sequence[Vector]) -> Vector:
-    return [sum(force[i] for force in forces) / len(forces) for i in range(AXES)]
 
 
 class StreamNoise:
