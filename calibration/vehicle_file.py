@@ -27,7 +27,11 @@ from companion.core.vehicle import Vehicle
 
 COMMENT_COLUMN = 30  # of comments in the vehicle files that come with the stack
 DIGITS = 8  # significant, of a number that is written
-_OWN_NOTE = re.compile(r"\s*\[\d{4}-\d\d-\d\d [^\]]*\]\s*$")  # written by an earlier calibration
+# Written by an earlier calibration: "date data file: figure of merit", and what `calibrate thrust` and `calibrate map` write
+# without a figure. Other brackets are a person's.
+_OWN_NOTE = re.compile(
+    r"\s*\[\d{4}-\d\d-\d\d (?:[^\]]+: [^\]]*|\d+ hovers flown|calibrate map [^\]]*)\]\s*$",
+)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d\b")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\]]+")  # not allowed in a TOML comment, or the end of the note
 
@@ -78,11 +82,11 @@ def propose(path: str | Path, changes: Sequence[Change]) -> Proposal:
         for change in changes:
             old = _get(layered, change.key)
             value = _written(change.value, old)
-            if (origin := _origin(document, change.key)) and _data_file(origin) != _data_file(_note(change.note)):
+            if (origin := _origin(document, change.key)) and _data_file(origin) != _data_file(bracketed(change.note)):
                 replaced.append(f"{change.key}: {value} replaces {old}, measured by {origin.strip('[]')}")
             for tables in (own, layered):
                 _put(tables, change.key, value)
-            edit(document, change.key.split("."), value, _note(change.note))
+            edit(document, change.key.split("."), value, bracketed(change.note))
         after = _tidy(tomlkit.dumps(document), before)
         if tomllib.loads(after) != own:
             raise ValueError("the editor does not support its layout: write the numbers by hand")
@@ -173,7 +177,8 @@ def _tidy(after: str, before: str) -> str:
     return re.sub("\r?\n", "\r\n", after) if dos else after
 
 
-def _note(text: str) -> str:
+def bracketed(text: str) -> str:
+    """A note "[date text]" that is allowed in a comment; without a date in the text, today's."""
     text = " ".join(_CONTROL.sub(" ", text).split())
     return f"[{text if _DATE.match(text) else f'{date.today().isoformat()} {text}'}]"
 
@@ -261,8 +266,13 @@ def _set(table: Any, name: str, value: Any) -> None:
 
 
 def _annotate(item: Any, name: str, note: str) -> None:
-    kept = _OWN_NOTE.sub("", item.trivia.comment.removeprefix("#")).strip()
     if not item.trivia.comment:
         width = len(f"{name} = {item.as_string().splitlines()[-1]}")
         item.trivia.comment_ws = " " * max(1, COMMENT_COLUMN - width)
-    item.trivia.comment = f"# {kept} {note}" if kept else f"# {note}"
+    item.trivia.comment = with_note(item.trivia.comment, note)
+
+
+def with_note(comment: str, note: str) -> str:
+    """A comment ("" or with its "#") with the note at its end, in place of that of an earlier calibration."""
+    kept = _OWN_NOTE.sub("", comment.removeprefix("#")).strip()
+    return f"# {kept} {note}" if kept else f"# {note}"

@@ -222,8 +222,17 @@ def test_a_number_that_other_data_gave_is_not_replaced_in_silence(f550, capsys):
     assert said in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("own", ["[2025-01-01 Hans, weighed twice]", "[2025-01-01 scales]"])
+def test_a_bracketed_comment_of_a_person_stays(f550, own):
+    line = next(line for line in f550.read_text().splitlines() if line.startswith("mass_kg"))
+    f550.write_text(f550.read_text().replace(line, f"mass_kg = 2.0 # by hand {own}"))
+    for value, note in ((2.1, "a.csv: ± 0.1 kg"), (2.2, "3 hovers flown"), (2.3, "b.csv: ± 0.1 kg")):
+        propose(f550, [Change("mass_kg", value, note)]).apply()
+    assert f"mass_kg = 2.3 # by hand {own} [{TODAY} b.csv: ± 0.1 kg]\n" in f550.read_text()
+
+
 def test_a_note_cannot_break_the_file(f550):
-    propose(f550, [Change("mass_kg", 2.0, "a\nname = 'evil' [1]\x00 b")]).apply()
+    propose(f550, [Change("mass_kg", 2.0, "a.csv: \nname = 'evil' [1]\x00 b")]).apply()
     assert load(f550, Vehicle).name == "F550"
     propose(f550, [Change("mass_kg", 2.5, "2026-01-02 c.csv")]).apply()
     assert "mass_kg = 2.5                 # [2026-01-02 c.csv]\n" in f550.read_text()
@@ -261,7 +270,7 @@ def test_an_edit_between_diff_and_answer_is_not_overwritten(f550):
 
 
 def test_the_command_shows_the_diff_and_asks(f550, capsys):
-    change = [Change("mass_kg", 2.0, "scales")]
+    change = [Change("mass_kg", 2.0, "scales: ± 0.1 kg")]
     assert not confirm_and_write(f550, change, yes=False, ask=lambda _: False)
     assert load(f550, Vehicle).mass_kg == 1.8
     shown = capsys.readouterr().out
