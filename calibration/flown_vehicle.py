@@ -32,13 +32,15 @@ class VehicleSource(StrEnum):
 class FlownVehicle:
     """Effective tables of the vehicle file of a flight; notes: sentences for the user, one for each thing to know.
 
-    vehicle: the same as a `Vehicle`; None if the tables do not fit today's schema or are unknown.
+    vehicle: the same as a `Vehicle`; None if the tables do not fit today's schema or are unknown; problem: why they do not fit,
+    in one line that names the log.
     """
 
     source: VehicleSource
     tables: dict[str, Any]
     vehicle: Vehicle | None
     notes: tuple[str, ...] = ()
+    problem: str = ""
 
     def value(self, key: str) -> Any:
         """The value of a dotted key, e.g. "latency.camera_s"; None if the tables do not have it."""
@@ -58,8 +60,10 @@ def flown_vehicle(log: Log, given: Path | None) -> FlownVehicle:
     """
     tables = _logged_tables(log)
     if tables is not None:
-        notes = (_difference(tables, given),) if given else ()
-        return FlownVehicle(VehicleSource.LOG, tables, _parsed(tables, log.path), tuple(note for note in notes if note))
+        difference = differences(tables, given) if given else ""
+        notes = (f"{difference}; the fit uses the flown numbers",) if difference else ()
+        vehicle, problem = _parsed(tables, log.path)
+        return FlownVehicle(VehicleSource.LOG, tables, vehicle, notes, problem)
     if given is None:
         return UNKNOWN
     note = f"the log does not hold its vehicle file; the fit takes {given} for the one that flew"
@@ -85,14 +89,15 @@ def _logged_tables(log: Log) -> dict[str, Any] | None:
     return tables or None
 
 
-def _parsed(tables: dict[str, Any], path: Path) -> Vehicle | None:
+def _parsed(tables: dict[str, Any], path: Path) -> tuple[Vehicle | None, str]:
+    """The vehicle, or why the tables do not make one: keys of another version; single values can still be read."""
     try:
-        return parse(aliases.completed("Vehicle", tables), Vehicle, str(path))
-    except ConfigError:  # keys of another version; single values can still be read
-        return None
+        return parse(aliases.completed("Vehicle", tables), Vehicle, f"{path}: vehicle in the log"), ""
+    except ConfigError as error:
+        return None, str(error)
 
 
-def _difference(flown: dict[str, Any], given: Path) -> str:
+def differences(flown: dict[str, Any], given: Path) -> str:
     """A sentence on the numbers in which a vehicle file differs from what flew; "" if in none."""
     then, now = _flat(flown), _flat(read_layered(given))
     changed = [key for key in now if key in then and now[key] != then[key] and key.split(".")[0] in FITTED]
@@ -100,7 +105,7 @@ def _difference(flown: dict[str, Any], given: Path) -> str:
         return ""
     listed = ", ".join(f"{key} = {_text(now[key])} (flown: {_text(then[key])})" for key in changed[:SHOWN])
     more = f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
-    return f"{given} differs from the vehicle that flew: {listed}{more}; the fit uses the flown numbers"
+    return f"{given} differs from the vehicle that flew: {listed}{more}"
 
 
 def _flat(tables: dict[str, Any], above: str = "") -> dict[str, Any]:

@@ -110,7 +110,7 @@ def _certain(flight: Adjusted, left_out: dict[str, str]) -> SiteMap:
 @click.argument("logs", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--site", type=ConfigFile(ConfigKind.MARKERS), required=True, help="Marker file with the bundles.")
 @click.option("--out", type=OutputFile(), help="Write the marker file with the surveys here.")
-@click.option("--vehicle", type=ConfigFile(ConfigKind.VEHICLE), help="Vehicle file of logs that hold none.")
+@click.option("--vehicle", type=ConfigFile(ConfigKind.VEHICLE), help="Vehicle file of logs that hold none that this version reads.")
 @click.option("--json", "json_file", type=OutputFile(), help="Write the result here; -: standard output.")
 @click.option("--force", is_flag=True, help="Replace the file of --out, or write into that of --site.")
 @one_line_errors

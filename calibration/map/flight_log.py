@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from calibration.flown_vehicle import FlownVehicle, flown_vehicle
+from calibration.flown_vehicle import FlownVehicle, differences, flown_vehicle
 from calibration.logs import log_warnings, messages, no_messages
 from calibration.map.adjust import FlightData
 from calibration.map.corners import CornerNoise, Lens, Prints, Seen
@@ -19,6 +19,7 @@ from calibration.map.unknowns import Unknowns
 from calibration.results import DataError
 from companion.core.arrays import Array
 from companion.core.camera_model import CameraModel
+from companion.core.config import load
 from companion.core.enums import TopicName
 from companion.core.frames import quat_normalized, rotation_matrix
 from companion.core.messages import BundleObservation, FcuImu, Markers, State, Truth
@@ -86,7 +87,7 @@ def read_map_log(
     """A flight over bundles of a site; raises `DataError` or `LogError` where it cannot be used."""
     log = read_log(path, TOPICS)
     flown = flown_vehicle(log, vehicle_file)
-    vehicle = _vehicle(flown, path)
+    vehicle, vehicle_notes = _vehicle(flown, path, vehicle_file)
     camera, lens = CameraModel(vehicle.camera), _lens(vehicle)
     samples = _samples(log)
     states = [s for s in messages(log, State) if s.valid]
@@ -97,7 +98,7 @@ def read_map_log(
         raise no_messages(log, (Markers,), "no marker was seen in this log")
     _check_bundles(path, images, site, site_file)
     _check_camera(path, images, vehicle)
-    notes = [*log_warnings(log), *flown.notes]
+    notes = [*log_warnings(log), *vehicle_notes]
     start_s, end_s = _longest_stretch(samples.t_s)
     inside = [m for m in images if start_s + 1.0 < m.stamp_s < end_s - 1.0 and _near(states, m.stamp_s)]
     if (lost := len(images) - len(inside)) > 0.1 * len(images):
@@ -117,10 +118,17 @@ def read_map_log(
     return MapLog(path, data, _filter_map(states[-1]), _truth(log), left_out, notes)
 
 
-def _vehicle(flown: FlownVehicle, path: Path) -> Vehicle:
-    if flown.vehicle is None:
+def _vehicle(flown: FlownVehicle, path: Path, vehicle_file: Path | None) -> tuple[Vehicle, tuple[str, ...]]:
+    """The vehicle of a flight, with notes; the file of the command line where this version does not read that of the log."""
+    if flown.vehicle is not None:
+        return flown.vehicle, flown.notes
+    if not flown.problem:
         raise DataError(f"{path}: the log does not hold its vehicle file: name that file with --vehicle")
-    return flown.vehicle
+    if vehicle_file is None:
+        raise DataError(f"{flown.problem}: name a vehicle file that this version reads with --vehicle")
+    taken = f"{flown.problem}; {vehicle_file} is taken for the vehicle that flew"
+    difference = differences(flown.tables, vehicle_file)
+    return load(vehicle_file, Vehicle), (taken, difference) if difference else (taken,)
 
 
 def _lens(vehicle: Vehicle) -> Lens:

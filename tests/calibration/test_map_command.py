@@ -9,6 +9,7 @@ from calibration_paths import F550
 from click.testing import CliRunner
 from map_flights import Course, Flight, fly, site_text, write_log
 
+from calibration.map.flight_log import read_map_log
 from calibration.map.relative import difference, relative
 from companion.cli import main
 from companion.core.frames import quat_from_rpy, rotation_matrix
@@ -16,6 +17,7 @@ from companion.core.site import load_site
 
 COURSE = Course(spacing_m=6.0, standoff_m=2.5, sway_m=1.0, laps=1, stop_s=0.5)
 VEHICLE = {"vehicle": F550.read_text()}
+OTHER_VERSION = {"vehicle": F550.read_text().replace("width_px = 640", "former_key = 1\nwidth_px = 640")}
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +122,7 @@ def test_another_print_than_in_the_flight_is_named(log, tmp_path):
         ({"markers": False}, VEHICLE, "no marker was seen in this log"),
         ({"inertial": False}, VEHICLE, "no inertial samples of the flight controller in the log"),
         ({}, {}, "the log does not hold its vehicle file: name that file with --vehicle"),
+        ({}, OTHER_VERSION, "vehicle in the log: camera.former_key: unknown key"),
         (
             {},
             {
@@ -130,13 +133,22 @@ def test_another_print_than_in_the_flight_is_named(log, tmp_path):
             "markers were seen outside of the picture of 320 x 480 px",
         ),
     ],
-    ids=["no markers", "no inertial samples", "no vehicle", "another camera"],
+    ids=["no markers", "no inertial samples", "no vehicle", "another version", "another camera"],
 )
 def test_a_log_that_cannot_be_used_is_one_line(flight, site, tmp_path, changes, metadata, message):
     log = write_log(tmp_path / "bad.mcap", flight, metadata, **changes)
     output, status = run(log, "--site", site)
     assert status == 2
     assert output.startswith(f"companion: {tmp_path / 'bad.mcap'}: {message}")
+
+
+def test_a_vehicle_file_serves_a_log_whose_own_this_version_does_not_read(flight, site, tmp_path):
+    log, given = write_log(tmp_path / "old.mcap", flight, OTHER_VERSION), tmp_path / "given.toml"
+    given.write_text(F550.read_text().replace("mass_kg = 1.8", "mass_kg = 1.9"))
+    taken, difference = read_map_log(log, load_site(site), site, given).notes
+    assert taken.startswith(f"{log}: vehicle in the log: camera.former_key: unknown key")
+    assert taken.endswith(f"; {given} is taken for the vehicle that flew")
+    assert difference == f"{given} differs from the vehicle that flew: mass_kg = 1.9 (flown: 1.8)"
 
 
 def test_a_log_counts_once(log, site):
