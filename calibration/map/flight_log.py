@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,7 +33,9 @@ TOPICS: tuple[TopicName, ...] = ("markers", "fcu_imu", "state", "truth")
 EVERY_S = 0.25  # images that are used: the errors of corners last for seconds, so more would add little
 MOST_IMAGES = 1500
 LONGEST_S = 0.5  # between two sets of unknowns of the motion
-IMU_GAP_S = 0.1
+IMU_GAP_S = 0.1  # a longer time without samples ends the stretch that is used
+EDGE_S = 1.0  # images at both ends of the stretch that are not used
+NAMED_SHARE = 0.1  # of the images; fewer that are left out are not named
 STATE_AGE_S = 0.1
 BUNDLES_MIN = 2  # of a map
 MIN_IMAGES = 20  # of a bundle, of those used
@@ -44,6 +47,21 @@ JITTER_S = 0.008  # of the images' stamps [estimate]: USB and scheduling
 # noise from the camera's sway when it is that large.
 GYRO_RAD_SQRT_S = 0.0005
 ACCEL_BIAS_TIME_S = 30.0  # [estimate]: what the flight controller takes off a sample follows its tilt error
+
+
+class Gap(NamedTuple):
+    """A time without inertial samples."""
+
+    start_s: float
+    duration_s: float
+
+
+class Stretch(NamedTuple):
+    """A time with inertial samples; gaps: those at its ends, if samples follow behind them."""
+
+    start_s: float
+    end_s: float
+    gaps: tuple[Gap, ...]
 
 
 @dataclass(frozen=True)
@@ -99,10 +117,10 @@ def read_map_log(
     _check_bundles(path, images, site, site_file)
     _check_camera(path, images, vehicle)
     notes = [*log_warnings(log), *vehicle_notes]
-    start_s, end_s = _longest_stretch(samples.t_s)
-    inside = [m for m in images if start_s + 1.0 < m.stamp_s < end_s - 1.0 and _near(states, m.stamp_s)]
-    if (lost := len(images) - len(inside)) > 0.1 * len(images):
-        notes.append(f"{path}: {lost} images without inertial samples or a valid state are left out")
+    stretch = _longest_stretch(samples.t_s)
+    within = [m for m in images if stretch.start_s + EDGE_S < m.stamp_s < stretch.end_s - EDGE_S]
+    inside = [m for m in within if _near(states, m.stamp_s)]
+    notes += [f"{path}: {note}" for note in _left_out_notes(stretch, len(images), len(within), len(inside))]
     used = _thinned(inside, every_s)
     count = Counter(o.bundle for m in used for o in m.observations)
     left_out = {
@@ -148,10 +166,30 @@ def _samples(log: Log) -> InertialSamples:
     return InertialSamples(stamps - middle, np.array([m.gyro_B for m in found]), np.array([m.accel_B for m in found]))
 
 
-def _longest_stretch(t_s: Array) -> tuple[float, float]:
-    edges = np.concatenate([[0], np.flatnonzero(np.diff(t_s) > IMU_GAP_S) + 1, [len(t_s)]])
+def _longest_stretch(t_s: Array) -> Stretch:
+    """The longest time without a gap in the samples."""
+    after = np.flatnonzero(np.diff(t_s) > IMU_GAP_S) + 1
+    edges = [0, *after.tolist(), len(t_s)]
     first = int(np.argmax([t_s[b - 1] - t_s[a] for a, b in zip(edges[:-1], edges[1:], strict=True)]))
-    return float(t_s[edges[first]]), float(t_s[edges[first + 1] - 1])
+    gaps = [Gap(float(t_s[i - 1]), float(t_s[i] - t_s[i - 1])) for i in edges[first : first + 2] if 0 < i < len(t_s)]
+    return Stretch(float(t_s[edges[first]]), float(t_s[edges[first + 1] - 1]), tuple(gaps))
+
+
+def _left_out_notes(stretch: Stretch, images: int, within: int, valid: int) -> list[str]:
+    """Why images are not used; within: images of the stretch; valid: those of them with a valid state."""
+    notes = []
+    beside = images - within
+    if stretch.gaps:
+        gaps = " and ".join(f"for {gap.duration_s:.2f} s at {gap.start_s:.1f} s" for gap in stretch.gaps)
+        notes.append(
+            f"{stretch.start_s:.0f} to {stretch.end_s:.0f} s are used, {beside} of {images} images are not: "
+            f"no inertial samples {gaps}"
+        )
+    elif beside > NAMED_SHARE * images:
+        notes.append(f"{beside} of {images} images before or after the inertial samples are left out")
+    if within - valid > NAMED_SHARE * images:
+        notes.append(f"{within - valid} of {images} images without a valid state are left out")
+    return notes
 
 
 def _check_bundles(path: Path, images: list[Markers], site: Site, site_file: Path) -> None:

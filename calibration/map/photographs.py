@@ -76,12 +76,14 @@ class PoseErrors(NamedTuple):
 
 @dataclass(frozen=True)
 class RefinedPhotographs:
-    """The photographs of a flight; left_out: reason by number; errors: of a simulated flight, empty of another."""
+    """The photographs of a flight; left_out: reason by number; errors: of a simulated flight, empty of another; notes: what the
+    log lacks."""
 
     flight: Adjusted
     poses: list[RefinedPose]
     left_out: dict[int, str]
     errors: list[PoseErrors]
+    notes: list[str]
 
 
 def refine(path: Path, site_file: Path | None = None, vehicle_file: Path | None = None) -> RefinedPhotographs:
@@ -115,7 +117,7 @@ def refine(path: Path, site_file: Path | None = None, vehicle_file: Path | None 
             left_out[capture.id] = found
         else:
             poses.append(found)
-    return RefinedPhotographs(adjusted, poses, left_out, _errors(flight, poses))
+    return RefinedPhotographs(adjusted, poses, left_out, _errors(flight, poses), read.notes)
 
 
 def newest(captures: Iterable[Capture]) -> list[Capture]:

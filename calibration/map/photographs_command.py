@@ -64,7 +64,7 @@ def as_result(found: RefinedPhotographs, log: Path) -> Result:
         "left_out": {str(number): reason for number, reason in found.left_out.items()},
         "mount_deg": np.degrees(found.flight.unknowns.mount),
     }
-    return result("calibrate photographs", [log], {}, merit, [], details)
+    return result("calibrate photographs", [log], {}, merit, found.notes, details)
 
 
 def errors_of(found: RefinedPhotographs) -> dict[str, float | None]:
@@ -109,3 +109,5 @@ def _show(found: RefinedPhotographs, content: Result) -> None:
         )
     for number, reason in found.left_out.items():
         click.echo(f"left out: photograph {number}: {reason}")
+    for note in found.notes:
+        click.echo(f"warning: {note}")

@@ -151,6 +151,37 @@ def test_a_vehicle_file_serves_a_log_whose_own_this_version_does_not_read(flight
     assert difference == f"{given} differs from the vehicle that flew: mass_kg = 1.9 (flown: 1.8)"
 
 
+def without_samples(flight, *gaps):
+    """The flight without the inertial samples of some times [s]."""
+    samples = flight.data.samples
+    kept = np.ones(len(samples.t_s), bool)
+    for start_s, duration_s in gaps:
+        kept &= (samples.t_s < start_s) | (samples.t_s > start_s + duration_s)
+    fewer = type(samples)(*(part[kept] for part in samples))
+    return Flight(replace(flight.data, samples=fewer), flight.true)
+
+
+def test_a_gap_in_the_inertial_samples_is_named_with_the_time_that_is_used(flight, site, tmp_path):
+    end_s = flight.data.samples.t_s[-1]
+    log = write_log(tmp_path / "gap.mcap", without_samples(flight, (0.6 * end_s, 0.12)), VEHICLE)
+    read = read_map_log(log, load_site(site), site, None)
+    assert read.data.t_s[-1] < 0.6 * end_s
+    (note,) = read.notes
+    assert note.startswith(f"{log}: 0 to {0.6 * end_s:.0f} s are used, ")
+    assert note.endswith(f" images are not: no inertial samples for 0.12 s at {0.6 * end_s:.1f} s")
+
+
+def test_both_gaps_around_the_time_that_is_used_are_named(flight, site, tmp_path):
+    log = write_log(tmp_path / "gaps.mcap", without_samples(flight, (4.0, 0.293), (20.0, 0.493), (20.6, 30.0)), VEHICLE)
+    (note,) = read_map_log(log, load_site(site), site, None).notes
+    assert ": 4 to 20 s are used, " in note
+    assert note.endswith("no inertial samples for 0.30 s at 4.0 s and for 0.50 s at 20.0 s")
+
+
+def test_a_whole_flight_has_no_notes(log, site):
+    assert read_map_log(log, load_site(site), site, None).notes == []
+
+
 def test_a_log_counts_once(log, site):
     output, status = run(log, log, "--site", site)
     assert status == 2 and "given twice" in output

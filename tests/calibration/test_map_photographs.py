@@ -118,7 +118,7 @@ def test_the_written_poses_say_when_their_photographs_were_taken(tmp_path):
     flown = capture(stamp_s=100.25, id=3)
     pose = RefinedPose(flown, "bundle_1", np.zeros(3), LEVEL, np.eye(6))
     flight = SimpleNamespace(corner_px=0.3, unknowns=SimpleNamespace(mount=np.zeros(3)))
-    content = as_result(RefinedPhotographs(flight, [pose], {}, []), tmp_path / "flight.mcap")
+    content = as_result(RefinedPhotographs(flight, [pose], {}, [], []), tmp_path / "flight.mcap")
     write_json(tmp_path / "poses.json", content)
     (read,) = read_poses(tmp_path / "poses.json")
     assert (read.id, read.stamp_s) == (3, 100.25)
