@@ -162,6 +162,23 @@ def check_survey(found: SiteMap, site: Site, file: str) -> None:
         )
 
 
+def check_frame(found: SiteMap, site: Site, file: str, left_out: Mapping[str, str]) -> None:
+    """Raise `DataError` when surveys of other bundles stay in the file and none of the map gives it their frame.
+
+    left_out: the reason by bundle.
+    """
+    surveyed = [bundle.name for bundle in site.bundle if bundle.survey is not None]
+    if not surveyed or set(surveyed) & set(found.bundles):
+        return
+    own, others = (", ".join(f"'{name}'" for name in names) for names in (found.bundles, surveyed))
+    reasons = "".join(f"; '{name}': {left_out[name]}" for name in surveyed if name in left_out)
+    raise DataError(
+        f"{file}: of the bundles of this map ({own}) none is surveyed, and the new "
+        f"surveys would be in another frame than those of the file; nothing written: fly in sight of one that is ({others}), too, or take "
+        f"all surveys out of the file{reasons}"
+    )
+
+
 def between_surveys(a: Survey, b: Survey) -> Relative:
     """The pose of b in the frame of a by two surveys, with the covariance that the filter assumes for it."""
     R_SA, R_SB = (rotation_matrix(quat_from_rpy(*survey.rpy_S_rad)) for survey in (a, b))

@@ -8,7 +8,7 @@ import click
 import numpy as np
 
 from calibration.map.adjust import Adjusted, adjust
-from calibration.map.combine import FlightMap, SiteMap, check_survey, combine, into_survey_frame
+from calibration.map.combine import FlightMap, SiteMap, check_frame, check_survey, combine, into_survey_frame
 from calibration.map.flight_log import MapLog, read_map_log
 from calibration.map.relative import Relative, difference
 from calibration.map.site_file import check_output, surveys_of, write_surveys
@@ -62,6 +62,7 @@ def find_map(logs: Sequence[Path], site: Site, site_file: Path, vehicle: Path | 
             left_out[name] = "no flight connects it with the others"
     left_out = {name: reason for name, reason in left_out.items() if name not in found.bundles}
     check_survey(found, site, str(site_file))
+    check_frame(found, site, str(site_file), left_out)
     surveyed = {b.name: b.survey for b in site.bundle if b.survey is not None and b.name in found.bundles}
     return FoundMap(read, flights, into_survey_frame(found, surveyed) if surveyed else found, left_out, warnings)
 
@@ -110,7 +111,11 @@ def _certain(flight: Adjusted, left_out: dict[str, str]) -> SiteMap:
 @click.argument("logs", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--site", type=ConfigFile(ConfigKind.MARKERS), required=True, help="Marker file with the bundles.")
 @click.option("--out", type=OutputFile(), help="Write the marker file with the surveys here.")
-@click.option("--vehicle", type=ConfigFile(ConfigKind.VEHICLE), help="Vehicle file of logs that hold none that this version reads.")
+@click.option(
+    "--vehicle",
+    type=ConfigFile(ConfigKind.VEHICLE),
+    help="Vehicle file of logs that hold none that this version reads.",
+)
 @click.option("--json", "json_file", type=OutputFile(), help="Write the result here; -: standard output.")
 @click.option("--force", is_flag=True, help="Replace the file of --out, or write into that of --site.")
 @one_line_errors

@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-from calibration.map.combine import FlightMap, SiteMap, between_surveys, check_survey, combine, into_survey_frame
+from calibration.map.combine import (
+    FlightMap,
+    SiteMap,
+    between_surveys,
+    check_frame,
+    check_survey,
+    combine,
+    into_survey_frame,
+)
 from calibration.map.relative import difference
 from calibration.map.site_file import surveys_of
 from calibration.results import DataError
@@ -73,6 +81,21 @@ def test_a_bundle_that_does_not_stand_where_the_survey_has_it_is_named():
     check_survey(found, site(surveys), "site.toml")
     with pytest.raises(DataError, match=r"^'third' does not stand where site.toml says: seen from 'first'"):
         check_survey(found, site({**surveys, "third": wrong}), "site.toml")
+
+
+def test_a_map_without_a_surveyed_bundle_is_refused_where_other_surveys_stay():
+    surveys, found = surveys_of(truth()), combine([flight(NAMES[:2], 1)])
+    with pytest.raises(DataError) as refused:
+        check_frame(
+            found, site({"first": None, "third": surveys["third"]}), "site.toml", {"third": "flight: seen once"}
+        )
+    assert str(refused.value).startswith("site.toml: of the bundles of this map ('first', 'second') none is surveyed")
+    assert (
+        "fly in sight of one that is ('third'), too, or take all surveys out of the file; 'third': flight: seen once"
+        in str(refused.value)
+    )
+    check_frame(found, site({"first": None, "third": None}), "site.toml", {})
+    check_frame(found, site({"first": surveys["first"], "third": surveys["third"]}), "site.toml", {})
 
 
 def test_the_map_comes_into_the_frame_of_the_surveys():

@@ -9,6 +9,7 @@ from calibration_paths import F550
 from click.testing import CliRunner
 from map_flights import Course, Flight, fly, site_text, write_log
 
+from calibration.map.adjust import adjust
 from calibration.map.flight_log import read_map_log
 from calibration.map.relative import difference, relative
 from companion.cli import main
@@ -18,6 +19,7 @@ from companion.core.site import load_site
 COURSE = Course(spacing_m=6.0, standoff_m=2.5, sway_m=1.0, laps=1, stop_s=0.5)
 VEHICLE = {"vehicle": F550.read_text()}
 OTHER_VERSION = {"vehicle": F550.read_text().replace("width_px = 640", "former_key = 1\nwidth_px = 640")}
+SURVEY = "\nsurvey = {{ p_S = [{x}, 0.0, 0.0], rpy_S_rad = [0.0, 0.0, 0.0], std_m = 0.02, std_rad = 0.005 }}"
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +30,24 @@ def flight():
 @pytest.fixture(scope="module")
 def log(flight, tmp_path_factory):
     return write_log(tmp_path_factory.mktemp("map") / "flight.mcap", flight, VEHICLE)
+
+
+@pytest.fixture(scope="module")
+def results():
+    """Adjusted flights by the name of their log."""
+    return {}
+
+
+@pytest.fixture
+def adjusted_once(results, monkeypatch):
+    """The same log is adjusted once for all tests that do not change what the adjustment is given."""
+
+    def adjusted(data):
+        if data.name not in results:
+            results[data.name] = adjust(data)
+        return results[data.name]
+
+    monkeypatch.setattr("calibration.map.command.adjust", adjusted)
 
 
 @pytest.fixture
@@ -51,7 +71,7 @@ def only(flight, bundle):
     return Flight(replace(flight.data, seen=kept), flight.true)
 
 
-def test_the_surveys_of_a_flight_are_written_and_the_rest_of_the_file_stays(flight, log, site, tmp_path):
+def test_the_surveys_of_a_flight_are_written_and_the_rest_of_the_file_stays(flight, log, site, tmp_path, adjusted_once):
     out, result = tmp_path / "mapped.toml", tmp_path / "map.json"
     output, status = run(log, "--site", site, "--out", out, "--json", result)
     assert status == 0, output
@@ -71,20 +91,23 @@ def test_the_surveys_of_a_flight_are_written_and_the_rest_of_the_file_stays(flig
     assert run(log, "--site", site, "--out", out) == (f"companion: {out}: exists already; --force replaces it ", 2)
 
 
-def test_a_bundle_that_stands_elsewhere_is_named_and_nothing_is_written(log, site, tmp_path):
-    moved = site_text().replace(
-        "# the 1. pier",
-        "\nsurvey = { p_S = [0.0, 0.0, 0.0], rpy_S_rad = [0.0, 0.0, 0.0], std_m = 0.02, std_rad = 0.005 }",
-    )
-    moved = moved.replace(
-        "# the 2. pier",
-        "\nsurvey = { p_S = [-7.0, 0.0, 0.0], rpy_S_rad = [0.0, 0.0, 0.0], std_m = 0.02, std_rad = 0.005 }",
-    )
+def test_a_bundle_that_stands_elsewhere_is_named_and_nothing_is_written(log, site, adjusted_once):
+    moved = site_text().replace("# the 1. pier", SURVEY.format(x=0.0)).replace("# the 2. pier", SURVEY.format(x=-7.0))
     site.write_text(moved)
     output, status = run(log, "--site", site, "--force")
     assert status == 2
     assert "'bundle_0' or 'bundle_1' does not stand where" in output and "seen from 'bundle_0'" in output
     assert site.read_text() == moved
+
+
+def test_surveys_in_another_frame_are_not_written_beside_those_of_the_file(log, site, adjusted_once):
+    third = site_text(3).replace("# the 3. pier", SURVEY.format(x=-24.0))
+    site.write_text(third)
+    output, status = run(log, "--site", site, "--force")
+    assert status == 2
+    assert f"{site}: of the bundles of this map ('bundle_0', 'bundle_1') none is surveyed" in output
+    assert "fly in sight of one that is ('bundle_2'), too, or take all surveys out of the file" in output
+    assert site.read_text() == third
 
 
 @pytest.mark.parametrize("moved_m", [0.3, 1.0])
