@@ -1,15 +1,16 @@
 """The maps of several flights as one, and what contradicts it: flights each other, or the survey of the site file."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg import block_diag
 from scipy.optimize import least_squares
 
 from calibration.map.relative import Relative, difference, relative, relative_jacobian
-from calibration.map.rotations import exp, log
+from calibration.map.rotations import cross, exp, log
 from calibration.results import DataError
 from companion.core.arrays import Array
 from companion.core.frames import quat_from_rpy, rotation_matrix
@@ -189,7 +190,10 @@ def between_surveys(a: Survey, b: Survey) -> Relative:
 
 
 def into_survey_frame(found: SiteMap, surveys: Mapping[str, Survey]) -> SiteMap:
-    """The map in the frame S of surveys of some of its bundles, where it fits them best."""
+    """The map in the frame S of surveys of some of its bundles, where it fits them best.
+
+    Its covariance is then that of the poses in S, with the error that the surveys give the frame.
+    """
     names = [name for name in found.bundles if name in surveys]
     index = [found.bundles.index(name) for name in names]
     R_S = np.array([rotation_matrix(quat_from_rpy(*surveys[name].rpy_S_rad)) for name in names])
@@ -206,7 +210,39 @@ def into_survey_frame(found: SiteMap, surveys: Mapping[str, Survey]) -> SiteMap:
         turned = log(np.swapaxes(R_S, 1, 2) @ R @ found.R[index]) / std_rad
         return np.concatenate([turned.ravel(), ((found.p[index] @ R.T + p - p_S) / std_m).ravel()])
 
-    return found.placed(*frame(least_squares(residuals, np.zeros(POSE), method="lm").x))
+    placed = found.placed(*frame(least_squares(residuals, np.zeros(POSE), method="lm").x))
+    weights = np.hstack([std_rad, std_rad, std_rad, std_m, std_m, std_m]).ravel() ** -2
+    return _with_frame_error(placed, index, weights)
+
+
+def _with_frame_error(placed: SiteMap, index: Sequence[int], weights: Array) -> SiteMap:
+    """The covariance in the frame to which the bundles of an index were fitted, with the weights (6 n,) of their poses.
+
+    A motion x of the frame moves all poses by T x. The fit takes x = G (s - m) of the errors s of the surveys and m of the map, so
+    that the poses are wrong by m + T G (s - m). Poses relative to each other have the same covariance as before.
+    """
+    T = np.concatenate(
+        [np.block([[R.T, np.zeros((3, 3))], [-cross(p), np.eye(3)]]) for R, p in zip(placed.R, placed.p, strict=True)]
+    )
+    rows = np.concatenate([np.arange(POSE * i, POSE * (i + 1)) for i in index])
+    normal = T[rows].T @ (weights[:, None] * T[rows])
+    gain = np.zeros((POSE, len(T)))
+    gain[:, rows] = np.linalg.solve(normal, T[rows].T * weights)
+    by_map = np.eye(len(T)) - T @ gain
+    covariance = by_map @ placed.covariance @ by_map.T + T @ np.linalg.inv(normal) @ T.T
+    return replace(placed, covariance=covariance)
+
+
+def with_surveyed(found: SiteMap, surveys: Mapping[str, Survey]) -> SiteMap:
+    """A map in the frame S with the surveys of more bundles."""
+    R = [rotation_matrix(quat_from_rpy(*survey.rpy_S_rad)) for survey in surveys.values()]
+    variances = [np.repeat([survey.std_rad**2, survey.std_m**2], 3) for survey in surveys.values()]
+    return SiteMap(
+        (*found.bundles, *surveys),
+        np.array([*found.R, *R]),
+        np.array([*found.p, *(survey.p_S for survey in surveys.values())]),
+        block_diag(found.covariance, *map(np.diag, variances)),
+    )
 
 
 def _misfit(found: Relative, other: Relative) -> float:

@@ -26,12 +26,13 @@ CORNER_MAX_PX = 3.0  # root mean square of what remains
 
 @dataclass(frozen=True)
 class FoundMap:
-    """The map of all logs; left_out: reason by bundle."""
+    """The map of all logs; left_out: reason by bundle; kept: surveys of other bundles, which stay in the file."""
 
     logs: list[MapLog]
     flights: list[Adjusted]
     map: SiteMap
     left_out: dict[str, str]
+    kept: dict[str, Survey]
     warnings: list[str]
 
 
@@ -63,8 +64,17 @@ def find_map(logs: Sequence[Path], site: Site, site_file: Path, vehicle: Path | 
     left_out = {name: reason for name, reason in left_out.items() if name not in found.bundles}
     check_survey(found, site, str(site_file))
     check_frame(found, site, str(site_file), left_out)
-    surveyed = {b.name: b.survey for b in site.bundle if b.survey is not None and b.name in found.bundles}
-    return FoundMap(read, flights, into_survey_frame(found, surveyed) if surveyed else found, left_out, warnings)
+    surveys = {b.name: b.survey for b in site.bundle if b.survey is not None}
+    surveyed = {name: survey for name, survey in surveys.items() if name in found.bundles}
+    kept = {name: survey for name, survey in surveys.items() if name not in found.bundles}
+    if kept:
+        names = ", ".join(f"'{name}'" for name in kept)
+        warnings.append(
+            f"{site_file}: {names} not in this map: the survey stays, and the new ones are no more certain than the frame "
+            "that they have in common; without that survey they may be"
+        )
+    placed = into_survey_frame(found, surveyed) if surveyed else found
+    return FoundMap(read, flights, placed, left_out, kept, warnings)
 
 
 def check_flight(flight: Adjusted) -> None:
@@ -129,7 +139,7 @@ def command(
     loaded = load_site(site)
     target = check_output(site, loaded, out, force)
     found = find_map(logs, loaded, site, vehicle)
-    surveys = surveys_of(found.map)
+    surveys = surveys_of(found.map, found.kept)
     content = as_result(found, surveys)
     if json_file:
         write_json(json_file, content)

@@ -10,7 +10,7 @@ from typing import Any
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
-from calibration.map.combine import SiteMap
+from calibration.map.combine import SiteMap, with_surveyed
 from calibration.results import write_whole
 from companion.core.config import ConfigError, parse, read_toml
 from companion.core.frames import quat_from_matrix, rpy_from_quat
@@ -20,23 +20,29 @@ LEAST_STD = 0.001  # of a survey, as `companion.core.site.Survey` allows
 PLACE_DIGITS, ANGLE_DIGITS, STD_DIGITS = 4, 6, 4
 
 
-def surveys_of(found: SiteMap) -> dict[str, Survey]:
-    """A survey of each bundle, whose standard deviations make no pair of bundles more certain than the map does.
+def surveys_of(found: SiteMap, kept: Mapping[str, Survey] | None = None) -> dict[str, Survey]:
+    """A survey of each bundle, whose standard deviations make no pair of bundles more certain than it is.
 
-    The filter takes std_A² + std_B² + (distance std_rad_A)² for the place of B by A, and the sum of the squares for its rotation.
+    kept: surveys of other bundles, which stay in the file as they are; the map is then in their frame. The filter takes
+    std_A² + std_B² + (distance std_rad_A)² for the place of B by A, and the sum of the squares for its rotation. Of a pair that the map determines
+    both bundles take half; of a pair with a kept survey the other one takes what is missing.
     """
-    count = len(found.bundles)
-    rad, m = [LEAST_STD] * count, [LEAST_STD] * count
-    pairs = [(i, j, found.between(found.bundles[i], found.bundles[j])) for i, j in permutations(range(count), 2)]
+    kept = kept or {}
+    whole, count = with_surveyed(found, kept), len(found.bundles)
+    rad = [LEAST_STD] * count + [survey.std_rad for survey in kept.values()]
+    m = [LEAST_STD] * count + [survey.std_m for survey in kept.values()]
+    pairs = [
+        (i, j, whole.between(whole.bundles[i], whole.bundles[j]))
+        for i, j in permutations(range(len(whole.bundles)), 2)
+        if min(i, j) < count
+    ]
     for i, j, pair in pairs:
-        half = pair.std_rad / 2**0.5
-        rad[i], rad[j] = max(rad[i], half), max(rad[j], half)
+        _raise(rad, i, j, count, pair.std_rad**2)
     for i, j, pair in pairs:
         lever_m2 = float(pair.p_AB @ pair.p_AB) * rad[i] ** 2
-        half = (max(0.0, pair.std_m**2 - lever_m2) / 2) ** 0.5
-        m[i], m[j] = max(m[i], half), max(m[j], half)
+        _raise(m, i, j, count, pair.std_m**2 - lever_m2)
     surveys = {}
-    for name, R, p, std_m, std_rad in zip(found.bundles, found.R, found.p, m, rad, strict=True):
+    for name, R, p, std_m, std_rad in zip(found.bundles, found.R, found.p, m[:count], rad[:count], strict=True):
         place, angles = [round(float(x), PLACE_DIGITS) for x in p], rpy_from_quat(quat_from_matrix(R))
         roll, pitch, yaw = (round(angle, ANGLE_DIGITS) for angle in angles)
         surveys[name] = Survey(
@@ -46,6 +52,16 @@ def surveys_of(found: SiteMap) -> dict[str, Survey]:
             std_rad=_rounded_up(std_rad),
         )
     return surveys
+
+
+def _raise(std: list[float], i: int, j: int, count: int, variance: float) -> None:
+    """Raise standard deviations of a pair so that their squares add up to a variance; those from `count` on stay as they are."""
+    if max(i, j) < count:
+        half = (max(0.0, variance) / 2) ** 0.5
+        std[i], std[j] = max(std[i], half), max(std[j], half)
+    else:
+        new, fixed = min(i, j), max(i, j)
+        std[new] = max(std[new], max(0.0, variance - std[fixed] ** 2) ** 0.5)
 
 
 def _rounded_up(std: float) -> float:

@@ -1,5 +1,8 @@
 """Maps of several flights as one map, and what contradicts it."""
 
+from itertools import permutations
+
+import msgspec
 import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
@@ -12,10 +15,12 @@ from calibration.map.combine import (
     check_survey,
     combine,
     into_survey_frame,
+    with_surveyed,
 )
 from calibration.map.relative import difference
 from calibration.map.site_file import surveys_of
 from calibration.results import DataError
+from companion.core.frames import quat_from_rpy, rotation_matrix
 from companion.core.site import Bundle, Marker, Site, Survey
 
 NAMES = ("first", "second", "third")
@@ -114,3 +119,43 @@ def test_surveys_are_no_more_certain_than_the_map():
                 pair, written = found.between(a, b), between_surveys(surveys[a], surveys[b])
                 assert written.std_m > 0.99 * pair.std_m and written.std_rad > 0.99 * pair.std_rad
                 np.testing.assert_allclose(written.p_AB, pair.p_AB, atol=1e-3)
+
+
+def test_a_bundle_out_of_sight_stays_as_uncertain_as_it_was():
+    """The pose of the map in the surveys' frame is as uncertain as the survey of its only surveyed bundle."""
+    true = surveys_of(truth())
+    old = {name: msgspec.structs.replace(true[name], std_m=0.02, std_rad=0.05) for name in ("first", "third")}
+    found = into_survey_frame(combine([flight(NAMES[:2], 1)]), {"first": old["first"]})
+    kept = {"third": old["third"]}
+    surveys = surveys_of(found, kept)
+    assert surveys["first"].std_rad >= 0.05 and surveys["first"].std_m >= 0.02
+    before, after = (between_surveys(known["first"], old["third"]).std_m for known in (old, surveys))
+    assert before > 1.0 and after > 0.99 * before
+    # The second bundle's place beside the third one comes from the survey of the first one, whatever the map says.
+    R_SA = rotation_matrix(quat_from_rpy(*old["first"].rpy_S_rad))
+    rng = np.random.default_rng(1)
+    errors = []
+    for _ in range(4000):
+        turn, shift = Rotation.from_rotvec(0.05 * rng.standard_normal(3)).as_matrix(), 0.02 * rng.standard_normal(3)
+        seen = found.between("first", "second")
+        R_SB, p_SB = R_SA @ turn @ seen.R_AB, np.array(old["first"].p_S) + shift + R_SA @ turn @ seen.p_AB
+        errors.append(R_SB.T @ (np.array(old["third"].p_S) - p_SB))
+    drawn_m = np.sqrt(np.linalg.eigvalsh(np.cov(np.array(errors).T))[-1])
+    assert between_surveys(surveys["second"], old["third"]).std_m > 0.99 * drawn_m
+    # What is known of the pairs of the map does not change.
+    for std in ("std_m", "std_rad"):
+        own = combine([flight(NAMES[:2], 1)]).between("first", "second")
+        assert getattr(found.between("first", "second"), std) == pytest.approx(getattr(own, std))
+
+
+def test_surveys_are_no_more_certain_than_the_map_beside_those_that_stay():
+    true = surveys_of(truth())
+    old = {name: msgspec.structs.replace(true[name], std_m=0.03, std_rad=0.01) for name in NAMES}
+    found = into_survey_frame(combine([flight(NAMES[:2], 1)]), {name: old[name] for name in NAMES[:2]})
+    kept = {"third": old["third"]}
+    surveys, whole = surveys_of(found, kept) | kept, with_surveyed(found, kept)
+    assert surveys["third"] == old["third"]
+    for a, b in permutations(NAMES, 2):
+        pair, written = whole.between(a, b), between_surveys(surveys[a], surveys[b])
+        assert written.std_m > 0.99 * pair.std_m and written.std_rad > 0.99 * pair.std_rad
+    assert surveys["first"].std_rad < 0.01  # two surveys give the frame together
