@@ -2,22 +2,25 @@
 
 import tomllib
 from collections.abc import Mapping
-from datetime import date
 from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
+from tomlkit.items import InlineTable, Table
 
 from calibration.map.combine import SiteMap, with_surveyed
 from calibration.results import write_whole
+from calibration.vehicle_file import bracketed, with_note
+from companion.core.command_line import check_output_file
 from companion.core.config import ConfigError, parse, read_toml
 from companion.core.frames import quat_from_matrix, rpy_from_quat
 from companion.core.site import CUSTOM_PREFIX, Site, Survey
 
 LEAST_STD = 0.001  # of a survey, as `companion.core.site.Survey` allows
 PLACE_DIGITS, ANGLE_DIGITS, STD_DIGITS = 4, 6, 4
+TRIAL = Survey(p_S=(0.0, 0.0, 0.0), rpy_S_rad=(0.0, 0.0, 0.0), std_m=1.0, std_rad=0.5)
 
 
 def surveys_of(found: SiteMap, kept: Mapping[str, Survey] | None = None) -> dict[str, Survey]:
@@ -70,27 +73,27 @@ def _rounded_up(std: float) -> float:
 
 def with_surveys(path: Path, surveys: Mapping[str, Survey], logs: list[str]) -> str:
     """The text of the marker file with the surveys in it; raises `ConfigError` if it cannot be edited in place."""
+    text, tables = _edited(path, surveys, bracketed(f"calibrate map {', '.join(logs)}"))
+    if problem := parse(tables, Site, str(path)).contradiction():
+        raise ConfigError(f"{path}: nothing written: {problem}")
+    return text
+
+
+def _edited(path: Path, surveys: Mapping[str, Survey], note: str) -> tuple[str, dict[str, Any]]:
+    """Text and tables of the marker file with the surveys, each with the note; raises `ConfigError`."""
     tables = read_toml(path)
-    note = f"[{date.today().isoformat()} calibrate map {', '.join(logs)}]"
     try:
         with open(path, encoding="utf-8", newline="") as file:
             document = tomlkit.parse(file.read().removeprefix("\ufeff"))
         for bundle, plain in zip(document["bundle"], tables["bundle"], strict=True):
             if (survey := surveys.get(str(bundle["name"]))) is None:
                 continue
-            values: dict[str, Any] = {
-                "p_S": list(survey.p_S),
-                "rpy_S_rad": list(survey.rpy_S_rad),
-                "std_m": survey.std_m,
-                "std_rad": survey.std_rad,
-            }
-            plain["survey"] = values
+            plain["survey"] = _values(survey)
             if "survey" in bundle:
-                for key, value in values.items():
-                    bundle["survey"][key] = value
+                _replace(bundle["survey"], _values(survey), "" if isinstance(bundle, InlineTable) else note)
             else:
                 inline = tomlkit.inline_table()
-                inline.update(values)
+                inline.update(_values(survey))
                 inline.comment(note)
                 bundle.append("survey", inline)
         text = tomlkit.dumps(document)
@@ -98,15 +101,49 @@ def with_surveys(path: Path, surveys: Mapping[str, Survey], logs: list[str]) -> 
             raise ValueError("the editor does not support its layout: write the surveys by hand")
     except (OSError, TOMLKitError, tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be edited in place: {error}") from None
-    if problem := parse(tables, Site, str(path)).contradiction():
-        raise ConfigError(f"{path}: nothing written: {problem}")
-    return text
+    return text, tables
+
+
+def _values(survey: Survey) -> dict[str, Any]:
+    return {
+        "p_S": list(survey.p_S),
+        "rpy_S_rad": list(survey.rpy_S_rad),
+        "std_m": survey.std_m,
+        "std_rad": survey.std_rad,
+    }
+
+
+def _replace(table: Any, values: dict[str, Any], note: str) -> None:
+    """New values in the table of a survey; the note goes behind the table's head, or, without one, behind its place.
+
+    note: "" inside an inline table, which cannot hold comments.
+    """
+    for key, value in values.items():
+        item = tomlkit.item(value)
+        if note and key == "p_S" and not _has_head(table):  # survey.p_S = [...]
+            old = table[key].trivia.comment if key in table else ""
+            item.comment(with_note(old, note).removeprefix("# "))
+        table[key] = item
+    if note and _has_head(table):
+        table.comment(with_note(table.trivia.comment, note).removeprefix("# "))
+
+
+def _has_head(table: Any) -> bool:
+    """False: its keys are dotted."""
+    return isinstance(table, InlineTable) or (isinstance(table, Table) and not table.is_super_table())
 
 
 def check_output(site_file: Path, site: Site, out: Path | None, force: bool) -> Path | None:
-    """Where the surveys go; None: nowhere. Raises `ConfigError` for a file that must not be replaced."""
+    """Where the surveys go; None: nowhere.
+
+    Raises `ConfigError` for a file that must not be replaced, or cannot be edited, and `OutputError` for one that cannot be written.
+    """
+    if out is None and not force:
+        return None
+    _edited(site_file, {bundle.name: TRIAL for bundle in site.bundle}, bracketed("trial"))
     if out is None:
-        return site_file if force else None
+        check_output_file(site_file)
+        return site_file
     if out.exists() and not force:
         raise ConfigError(f"{out}: exists already; --force replaces it")
     moved = out.resolve().parent != site_file.resolve().parent
@@ -115,6 +152,16 @@ def check_output(site_file: Path, site: Site, out: Path | None, force: bool) -> 
             f"{out}: {site_file} names marker dictionaries relative to its folder: write into that folder"
         )
     return out
+
+
+def survey_lines(surveys: Mapping[str, Survey]) -> list[str]:
+    """Lines for a marker file, to be written by hand."""
+    lines = []
+    for name, survey in surveys.items():
+        inline = tomlkit.inline_table()
+        inline.update(_values(survey))
+        lines.append(f"survey = {inline.as_string()} # '{name}'")
+    return lines
 
 
 def write_surveys(site_file: Path, out: Path, surveys: Mapping[str, Survey], logs: list[str]) -> None:

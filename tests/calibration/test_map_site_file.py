@@ -1,9 +1,12 @@
 """Surveys in marker files: what stood there stays."""
 
+from datetime import date
+
 import pytest
 from map_flights import site_text
 
 from calibration.map.site_file import check_output, with_surveys
+from companion.core.command_line import OutputError
 from companion.core.config import ConfigError
 from companion.core.site import Survey, load_site
 
@@ -40,9 +43,55 @@ def test_a_survey_is_added_with_its_origin(written):
 def test_a_survey_is_replaced_and_its_comments_stay(written):
     file = written(site_text(1) + OLD)
     text = with_surveys(file, {"bundle_0": SURVEY}, ["flight.mcap"])
-    assert "[bundle.survey] # by a total station" in text and "p_S = [1.0, 2.0, 3.0] # m" in text
+    assert "[bundle.survey] # by a total station [" in text and "p_S = [1.0, 2.0, 3.0] # m" in text
     file.write_text(text)
     assert load_site(file).bundle[0].survey == SURVEY
+
+
+@pytest.mark.parametrize(
+    "old",
+    [
+        OLD,
+        "survey = { p_S = [9.0, 9.0, 9.0], rpy_S_rad = [0.0, 0.0, 0.0], std_m = 0.1, std_rad = 0.1 } # by a total station\n",
+        "survey.p_S = [9.0, 9.0, 9.0] # by a total station\nsurvey.rpy_S_rad = [0.0, 0.0, 0.0]\n"
+        "survey.std_m = 0.1\nsurvey.std_rad = 0.1 # tape\n",
+    ],
+    ids=["table", "inline table", "dotted keys"],
+)
+def test_a_replaced_survey_has_the_origin_of_its_last_numbers(written, old):
+    file = written(site_text(1) + old)
+    for log in ("first.mcap", "second.mcap"):
+        file.write_text(with_surveys(file, {"bundle_0": SURVEY}, [log]))
+    text = file.read_text()
+    note = f"# by a total station [{date.today().isoformat()} calibrate map second.mcap]\n"
+    assert text.count(note) == 1 and "first.mcap" not in text and text.count("tape") == old.count("tape")
+    assert load_site(file).bundle[0].survey == SURVEY
+
+
+def test_a_survey_inside_an_inline_table_is_replaced_without_a_comment(written):
+    survey = "survey = { p_S = [9.0, 9.0, 9.0], rpy_S_rad = [0.0, 0.0, 0.0], std_m = 0.1, std_rad = 0.1 }"
+    file = written(
+        f'bundle = [{{ name = "a", {survey}, markers = [{{ family = "aruco_6x6_250", id = 1, size_m = 0.3 }}] }}]\n'
+    )
+    file.write_text(with_surveys(file, {"a": SURVEY}, ["flight.mcap"]))
+    assert load_site(file).bundle[0].survey == SURVEY
+
+
+def test_a_file_that_cannot_be_edited_is_refused_before_the_work(written, tmp_path, monkeypatch):
+    file = written(site_text())
+    site = load_site(file)
+    monkeypatch.setattr("tomlkit.dumps", lambda _: "")
+    assert check_output(file, site, None, force=False) is None
+    for out, force in ((None, True), (tmp_path / "new.toml", False)):
+        with pytest.raises(ConfigError, match=r"site.toml: cannot be edited in place"):
+            check_output(file, site, out, force)
+
+
+def test_a_site_file_that_cannot_be_written_is_refused_before_the_work(written, monkeypatch):
+    file = written(site_text())
+    monkeypatch.setattr("os.access", lambda *_: False)
+    with pytest.raises(OutputError, match=r"site.toml: cannot be written"):
+        check_output(file, load_site(file), None, force=True)
 
 
 def test_two_surveys_in_one_place_are_not_written(written):
