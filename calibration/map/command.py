@@ -11,10 +11,11 @@ from calibration.map.adjust import Adjusted, adjust
 from calibration.map.combine import FlightMap, SiteMap, check_frame, check_survey, combine, into_survey_frame
 from calibration.map.flight_log import MapLog, read_map_log
 from calibration.map.relative import Relative, difference
-from calibration.map.site_file import check_output, surveys_of, write_surveys
+from calibration.map.site_file import check_output, survey_lines, surveys_of, write_surveys
 from calibration.results import DataError, Result, refuse_twice, result, write_json
 from companion.core.command_line import HELP, ConfigFile, OutputFile, one_line_errors
 from companion.core.config_files import ConfigKind
+from companion.core.errors import UserError
 from companion.core.frames import quat_from_matrix
 from companion.core.site import Site, Survey, load_site
 
@@ -26,7 +27,8 @@ CORNER_MAX_PX = 3.0  # root mean square of what remains
 
 @dataclass(frozen=True)
 class FoundMap:
-    """The map of all logs; left_out: reason by bundle; kept: surveys of other bundles, which stay in the file."""
+    """The map of all logs; flights: those that it is made of; left_out: reason by bundle; kept: surveys of other bundles, which
+    stay in the file."""
 
     logs: list[MapLog]
     flights: list[Adjusted]
@@ -34,6 +36,12 @@ class FoundMap:
     left_out: dict[str, str]
     kept: dict[str, Survey]
     warnings: list[str]
+
+    @property
+    def used(self) -> list[MapLog]:
+        """The logs of the flights."""
+        names = {flight.data.name for flight in self.flights}
+        return [log for log in self.logs if str(log.path) in names]
 
 
 def find_map(logs: Sequence[Path], site: Site, site_file: Path, vehicle: Path | None) -> FoundMap:
@@ -52,12 +60,21 @@ def find_map(logs: Sequence[Path], site: Site, site_file: Path, vehicle: Path | 
         check_flight(adjusted)
         flights.append(adjusted)
         maps.append(FlightMap(str(log.path), _certain(adjusted, left_out)))
-    if not any(len(flight.map.bundles) > 1 for flight in maps):
+    several = [flight for flight in maps if len(flight.map.bundles) > 1]
+    if not several:
         reasons = "; ".join(f"'{name}': {reason}" for name, reason in left_out.items())
         raise DataError(
             f"{', '.join(map(str, logs))}: a map needs two bundles in one flight{': ' + reasons if reasons else ''}"
         )
-    found = combine([flight for flight in maps if len(flight.map.bundles) > 1])
+    found = combine(several)
+    used = []
+    for adjusted, flight in zip(flights, maps, strict=True):
+        if len(flight.map.bundles) < 2:
+            warnings.append(f"{flight.log}: only one bundle is determined in this flight: not used")
+        elif not set(flight.map.bundles) & set(found.bundles):
+            warnings.append(f"{flight.log}: no bundle of this flight is connected with those of the others: not used")
+        else:
+            used.append(adjusted)
     for flight in maps:
         for name in set(flight.map.bundles) - set(found.bundles):
             left_out[name] = "no flight connects it with the others"
@@ -74,7 +91,7 @@ def find_map(logs: Sequence[Path], site: Site, site_file: Path, vehicle: Path | 
             "that they have in common; without that survey they may be"
         )
     placed = into_survey_frame(found, surveyed) if surveyed else found
-    return FoundMap(read, flights, placed, left_out, kept, warnings)
+    return FoundMap(read, used, placed, left_out, kept, warnings)
 
 
 def check_flight(flight: Adjusted) -> None:
@@ -141,15 +158,21 @@ def command(
     found = find_map(logs, loaded, site, vehicle)
     surveys = surveys_of(found.map, found.kept)
     content = as_result(found, surveys)
-    if json_file:
-        write_json(json_file, content)
     if json_file is None or str(json_file) != "-":
         _show(found, content)
+    try:
+        if json_file:
+            write_json(json_file, content)
+        if target is not None:
+            write_surveys(site, target, surveys, [log.path.name for log in found.used])
+    except UserError:
+        for line in survey_lines(surveys):
+            click.echo(line, err=True)
+        raise
     if target is None:
         click.echo("nothing written: --out FILE writes a new marker file, --force writes into that of --site", err=True)
-        return
-    write_surveys(site, target, surveys, [log.path.name for log in found.logs if log.data is not None])
-    click.echo(f"{target}: {len(surveys)} surveys written", err=True)
+    else:
+        click.echo(f"{target}: {len(surveys)} surveys written", err=True)
 
 
 def as_result(found: FoundMap, surveys: dict[str, Survey]) -> Result:
@@ -175,7 +198,7 @@ def as_result(found: FoundMap, surveys: dict[str, Survey]) -> Result:
         "relative": {name: _as_table(pair) for name, pair in pairs.items()},
         "left_out": found.left_out,
         "flights": [_flight_table(flight) for flight in found.flights],
-        "filter": {str(log.path): _filter_table(log, pairs, first) for log in found.logs if log.data is not None},
+        "filter": {str(log.path): _filter_table(log, pairs, first) for log in found.used},
     }
     if truth := _truth(found, pairs, first):
         details["truth"] = truth
@@ -238,8 +261,7 @@ def _truth(found: FoundMap, pairs: dict[str, Relative], first: str) -> dict[str,
         str(log.path): {
             name: _size(difference(pair, true[name])) for name, pair in log.filter_map.relative(first) if name in true
         }
-        for log in found.logs
-        if log.data is not None
+        for log in found.used
     }
     errors["nees"] = {
         name: float(d @ np.linalg.solve(pairs[name].covariance, d)) / len(d)

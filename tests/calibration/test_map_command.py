@@ -1,6 +1,9 @@
 """``companion calibrate map`` on made-up logs: what it writes, and what it refuses."""
 
 import json
+import re
+import shutil
+import tomllib
 from dataclasses import replace
 
 import numpy as np
@@ -9,10 +12,12 @@ from calibration_paths import F550
 from click.testing import CliRunner
 from map_flights import Course, Flight, fly, site_text, write_log
 
+from calibration.map import command
 from calibration.map.adjust import adjust
 from calibration.map.flight_log import read_map_log
 from calibration.map.relative import difference, relative
 from companion.cli import main
+from companion.core.config import ConfigError
 from companion.core.frames import quat_from_rpy, rotation_matrix
 from companion.core.site import load_site
 
@@ -47,7 +52,7 @@ def adjusted_once(results, monkeypatch):
             results[data.name] = adjust(data)
         return results[data.name]
 
-    monkeypatch.setattr("calibration.map.command.adjust", adjusted)
+    monkeypatch.setattr(command, "adjust", adjusted)
 
 
 @pytest.fixture
@@ -108,6 +113,53 @@ def test_surveys_in_another_frame_are_not_written_beside_those_of_the_file(log, 
     assert f"{site}: of the bundles of this map ('bundle_0', 'bundle_1') none is surveyed" in output
     assert "fly in sight of one that is ('bundle_2'), too, or take all surveys out of the file" in output
     assert site.read_text() == third
+
+
+def test_the_surveys_are_shown_where_they_cannot_be_written(log, site, monkeypatch, adjusted_once):
+    def full(path, text):
+        raise ConfigError(f"{path}: cannot be written: No space left on device")
+
+    monkeypatch.setattr("calibration.map.site_file.write_whole", full)
+    output, status = run(log, "--site", site, "--force")
+    assert status == 2 and output.endswith(f"companion: {site}: cannot be written: No space left on device ")
+    lines = re.findall(r"survey = \{[^}]*\} # '\w+'", output)
+    assert [line.partition(" # ")[2] for line in lines] == ["'bundle_0'", "'bundle_1'"]
+    for line in lines:
+        assert set(tomllib.loads(line)["survey"]) == {"p_S", "rpy_S_rad", "std_m", "std_rad"}
+
+
+@pytest.mark.parametrize("other", ["uncertain", "apart"])
+def test_a_flight_that_the_map_does_not_use_is_named_as_such_and_nowhere_else(
+    log, tmp_path, monkeypatch, adjusted_once, other
+):
+    """uncertain: its second bundle is not determined; apart: it has no bundle of the other flight."""
+    site, out, result = tmp_path / "site.toml", tmp_path / "mapped.toml", tmp_path / "map.json"
+    site.write_text(site_text(4))
+    second = tmp_path / "second.mcap"
+    shutil.copy(log, second)
+
+    def adjusted(data):
+        found = once(replace(data, name=str(log)))
+        data = replace(found.data, name=data.name)
+        if data.name == str(log):
+            return replace(found, data=data)
+        if other == "uncertain":
+            return replace(found, data=data, covariance=1e4 * found.covariance, corner_px=2.9)
+        data = replace(data, bundles=("bundle_2", "bundle_3"))
+        outliers = dict(zip(data.bundles, found.outliers.values(), strict=True))
+        return replace(found, data=data, outliers=outliers, corner_px=2.9)
+
+    once = command.adjust
+    monkeypatch.setattr(command, "adjust", adjusted)
+    output, status = run(log, second, "--site", site, "--out", out, "--json", result)
+    assert status == 0, output
+    assert output.count("second.mcap") == 1  # in the warning
+    assert "second.mcap" not in out.read_text()
+    content = json.loads(result.read_text())
+    assert [used["log"] for used in content["details"]["flights"]] == [str(log)]
+    assert list(content["details"]["filter"]) == [str(log)] and content["merit"]["corner_px"] < 2.0
+    (warning,) = content["warnings"]
+    assert warning.startswith(f"{second}: ") and warning.endswith(": not used")
 
 
 @pytest.mark.parametrize("moved_m", [0.3, 1.0])
