@@ -34,13 +34,15 @@ MODEL_FACTOR = "THR_MDL_FAC"  # PX4's thrust model: thrust = F signal² + (1 - F
 MODEL_FACTOR_DIFFERENCE = 0.005  # of THR_MDL_FAC: at the hover it changes the thrust by 0.3 % at most
 HOVER_DIFFERENCE = 0.1  # a larger one between PX4's hover thrust and the vehicle file's is reported
 
-RETURN = 3  # of COM_OBL_RC_ACT, GF_ACTION and COM_LOW_BAT_ACT
+RETURN = 3  # of COM_OBL_RC_ACT, GF_ACTION, COM_LOW_BAT_ACT, COM_FLTT_LOW_ACT, COM_WIND_MAX_ACT and COM_ACT_FAIL_ACT
 RETURN_ON_LOSS = 2  # of NAV_RCL_ACT and NAV_DLL_ACT
+RETURN_ON_IMBALANCE = 1  # of COM_IMB_PROP_ACT
 OFFBOARD_SLOT = 7  # of COM_FLTMODE1…6
 OVERRIDE_AUTO, OVERRIDE_OFFBOARD = 1, 2  # bits of COM_RC_OVERRIDE
 EXCEPT_OFFBOARD = 4  # bit of COM_RCL_EXCEPT
 EV_HORIZONTAL = 1  # bit of EKF2_EV_CTRL
 SUPPLY_CHECK_OFF = 894281  # CBRK_SUPPLY_CHK_KEY of PX4's circuit_breaker.h
+NAMES_IN_FULL = 4  # of parameters that share a row of the table; more are a numbered series
 MODE_SLOTS = tuple(f"COM_FLTMODE{i}" for i in range(1, 7))
 
 
@@ -224,7 +226,7 @@ def markdown_table(vehicle: Vehicle, flight: PlannedFlight) -> str:
     lines = ["| parameter | allowed | recommended | reason |", "|---|---|---|---|"]
     for row in table_rows(vehicle, flight):
         names = [f"`{name}`" for name in row.names]
-        shown_names = ", ".join(names) if len(names) <= 2 else f"{names[0]} … {names[-1]}"
+        shown_names = ", ".join(names) if len(names) <= NAMES_IN_FULL else f"{names[0]} … {names[-1]}"
         lines.append(f"| {shown_names} | {row.allowed} | {row.recommended} | {row.reason} |")
     return "\n".join(lines) + "\n"
 
@@ -263,14 +265,20 @@ def _return_below(flight: PlannedFlight | None) -> Callable[[Values], bool]:
     return safe
 
 
+def _or_return(flight: PlannedFlight | None) -> str:
+    """The end of a description that also allows Return."""
+    if flight is None:
+        return ", or Return"
+    return f", or Return with RTL_RETURN_ALT <= {flight.height_m:g} m (the mission's limit)"
+
+
 def _action(description: str, allowed: tuple[int, ...], returns: int, flight: PlannedFlight | None) -> Condition:
     """A failsafe's action: one of `allowed`, or Return where that stays below the mission's height."""
     safe = _return_below(flight)
-    if flight is not None:
-        description += f", or Return with RTL_RETURN_ALT <= {flight.height_m:g} m (the mission's limit)"
-    else:
-        description += ", or Return"
-    return Condition(description, lambda value, values: value in allowed or (value == returns and safe(values)))
+    return Condition(
+        description + _or_return(flight),
+        lambda value, values: value in allowed or (value == returns and safe(values)),
+    )
 
 
 def _offboard(flight: PlannedFlight | None) -> list[Rule]:
@@ -342,6 +350,17 @@ def _pilot(flight: PlannedFlight | None) -> list[Rule]:
             ),
         ),
     ]
+    if channel is not None:
+        table += _switches(channel)
+    table.append(
+        Rule(
+            "RC_MAP_OFFB_SW",
+            "only the mission requests offboard",
+            required=Condition("0 (none)", lambda value, values: value == 0),
+            fix=_set(0),
+            note="With such a switch PX4 enters Offboard by the pilot's hand",
+        )
+    )
     table += [
         Rule(
             slot,
@@ -350,6 +369,31 @@ def _pilot(flight: PlannedFlight | None) -> list[Rule]:
         )
         for slot in MODE_SLOTS
     ]
+    return table
+
+
+def _switches(channel: int) -> list[Rule]:
+    """PX4's other switches, none of which may be the mission's. `RC_MAP_OFFB_SW` has a stricter rule."""
+    why = "with the movement that hands over to the mission PX4 would also carry out this switch"
+    other = Condition(
+        f"0 (none) or a channel other than {channel}, the mission's switch", lambda v, values: v != channel
+    )
+    bit = channel - 1
+    table = [
+        Rule(name, why, required=other, optional=name == "RC_MAP_TERM_SW")
+        for name in ("RC_MAP_RETURN_SW", "RC_MAP_LOITER_SW", "RC_MAP_ARM_SW", "RC_MAP_TERM_SW")
+    ]
+    table.append(
+        Rule(
+            "RC_MAP_FLTM_BTN",
+            "a mode button on the mission's channel would change the mode with the same movement",
+            required=Condition(
+                f"without bit {bit} (channel {channel}, the mission's switch)",
+                lambda value, values: not int(value) >> bit & 1,
+            ),
+            fix=lambda old, values: int(old) & ~(1 << bit),
+        )
+    )
     return table
 
 
@@ -374,6 +418,62 @@ def _failsafes(flight: PlannedFlight | None) -> list[Rule]:
             required=_action("0 (Warning) or 2 (Land)", (0, 2), RETURN, flight),
             preferred=Condition("2 (Land)", lambda value, values: value != 0),
             fix=_set(2),
+        ),
+        *_rare_failsafes(why, flight),
+    ]
+
+
+def _rare_failsafes(why: str, flight: PlannedFlight | None, position: bool = True) -> list[Rule]:
+    """Of flight time, wind and motors: they act in offboard, too, and PX4 1.17 as delivered has none of them.
+
+    why: the reason against Return; position: False for a flight without satellites, which allows neither Return nor Hold.
+    """
+    returns_safely = _return_below(flight)
+
+    def action(modes: dict[int, str], returns: int) -> Condition:
+        allowed = [value for value, mode in modes.items() if position or mode != "Hold"]
+        texts = [f"{value} ({modes[value]})" for value in allowed]
+        text = f"{', '.join(texts[:-1])} or {texts[-1]}"
+        return _action(text, tuple(allowed), returns, flight) if position else _one_of(text, *allowed)
+
+    return [
+        Rule(
+            "COM_FLT_TIME_MAX",
+            f"the flight time after which PX4 returns; {why}",
+            required=Condition(
+                "-1 or 0 (off)" + (_or_return(flight).replace("Return", "any") if position else ""),
+                lambda value, values: value <= 0 or (position and returns_safely(values)),
+            ),
+            fix=_set(-1),
+            optional=True,
+        ),
+        Rule(
+            "COM_FLTT_LOW_ACT",
+            f"action when the battery lasts no longer than the way home; {why}",
+            required=action({0: "off", 1: "Warning"}, RETURN),
+            fix=_set(1),
+            optional=True,
+        ),
+        Rule(
+            "COM_WIND_MAX_ACT",
+            f"action in wind above COM_WIND_MAX, which must not stop the motors; {why}",
+            required=action({0: "off", 1: "Warning", 2: "Hold", 5: "Land"}, RETURN),
+            fix=_set(1),
+            optional=True,
+        ),
+        Rule(
+            "COM_ACT_FAIL_ACT",
+            f"action on a failed motor, which must not stop the others; {why}",
+            required=action({0: "Warning", 1: "Hold", 2: "Land"}, RETURN),
+            fix=_set(0),
+            optional=True,
+        ),
+        Rule(
+            "COM_IMB_PROP_ACT",
+            f"action on an imbalanced propeller; {why}",
+            required=action({-1: "off", 0: "Warning", 2: "Land"}, RETURN_ON_IMBALANCE),
+            fix=_set(0),
+            optional=True,
         ),
     ]
 
@@ -436,6 +536,7 @@ def _failsafes_alone() -> list[Rule]:
             preferred=_one_of("0 (Warning): the stack lands by the bundle earlier than PX4 would sink", 0),
             fix=_set(0),
         ),
+        *_rare_failsafes(why, None, position=False),
     ]
 
 

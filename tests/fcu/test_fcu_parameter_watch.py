@@ -46,6 +46,9 @@ UNSAFE = [
     ("GF_PREDICT", 1),
     ("FD_FAIL_R", 30),
     ("THR_MDL_FAC", 0.3),
+    ("COM_WIND_MAX_ACT", 4),  # terminate
+    ("COM_ACT_FAIL_ACT", 4),
+    ("RC_MAP_OFFB_SW", 12),
 ]
 FLIGHT = PlannedFlight(height_m=8.0, distance_m=15.0, switch_channel=9)
 REREAD_ALL_S = REREAD_S * (len(GOOD_PARAMETERS) + 2)
@@ -124,7 +127,9 @@ def test_an_unsafe_parameter_is_reported_where_another_does_not_exist(under_deck
 
 # --- what depends on the mission ---------------------------------------------------------------------------------------
 
-RETURNS = [("NAV_RCL_ACT", 2), ("NAV_DLL_ACT", 2), ("COM_OBL_RC_ACT", 3), ("COM_LOW_BAT_ACT", 3), ("GF_ACTION", 3)]
+RETURNS = [("NAV_RCL_ACT", 2), ("NAV_DLL_ACT", 2), ("COM_OBL_RC_ACT", 3), ("COM_LOW_BAT_ACT", 3), ("GF_ACTION", 3),
+           ("COM_FLTT_LOW_ACT", 3), ("COM_FLT_TIME_MAX", 600), ("COM_WIND_MAX_ACT", 3), ("COM_ACT_FAIL_ACT", 3),
+           ("COM_IMB_PROP_ACT", 1)]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "returns"), RETURNS)
@@ -146,10 +151,20 @@ def test_a_return_without_a_known_altitude_refuses_the_start(under_deck):
     assert refused(under_deck).startswith("NAV_RCL_ACT is 2")
 
 
-def test_the_missions_switch_is_not_the_kill_switch(under_deck):
-    under_deck.parameters["RC_MAP_KILL_SW"] = FLIGHT.switch_channel
+SWITCHES = [(f"RC_MAP_{name}_SW", 9) for name in ("KILL", "RETURN", "LOITER", "ARM", "TERM")]
+
+
+@pytest.mark.parametrize(("name", "value"), [*SWITCHES, ("RC_MAP_FLTM_BTN", 1 << 8)])
+def test_the_missions_switch_is_none_of_px4s_switches(under_deck, name, value):
+    under_deck.parameters[name] = value
     under_deck.run(3.0)
-    assert refused(under_deck).startswith("RC_MAP_KILL_SW is 9")
+    assert refused(under_deck).startswith(f"{name} is {value}, must be ")
+    assert "the mission's switch" in refused(under_deck)
+
+
+def test_all_parameters_of_a_mission_are_known_within_a_second_of_the_connection(under_deck):
+    under_deck.run(1.0)
+    assert under_deck.node.parameters.complete and refused(under_deck) == ""
 
 
 @pytest.mark.parametrize(("name", "value"), [("COM_LOW_BAT_ACT", 0), ("COM_RC_OVERRIDE", 2), ("COM_RC_IN_MODE", 3)])

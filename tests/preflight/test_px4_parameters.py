@@ -22,6 +22,9 @@ GOOD = {
     "COM_LOW_BAT_ACT": 2, "GF_ACTION": 2, "GF_MAX_HOR_DIST": 20.0, "GF_MAX_VER_DIST": 13.0, "GF_SOURCE": 0,
     "GF_PREDICT": 0, "FD_FAIL_R": 60, "FD_FAIL_P": 60, "MPC_TILTMAX_AIR": 45.0, "MPC_MAN_TILT_MAX": 35.0, "THR_MDL_FAC": 0.0, "MPC_THR_HOVER": 0.344, "MC_BAT_SCALE_EN": 0,
     "CBRK_SUPPLY_CHK": 0, "RTL_RETURN_ALT": 60.0, "EKF2_EV_CTRL": 15, "EKF2_EV_NOISE_MD": 0,
+    "COM_FLT_TIME_MAX": -1, "COM_FLTT_LOW_ACT": 1, "COM_WIND_MAX_ACT": 1, "COM_ACT_FAIL_ACT": 0, "COM_IMB_PROP_ACT": 0,
+    "RC_MAP_OFFB_SW": 0, "RC_MAP_RETURN_SW": 0, "RC_MAP_LOITER_SW": 0, "RC_MAP_ARM_SW": 0, "RC_MAP_TERM_SW": 0,
+    "RC_MAP_FLTM_BTN": 0,
 }  # fmt: skip
 
 # name, a value that is refused or doubted, how, and what the fixed value is (None: only a person can choose)
@@ -72,6 +75,19 @@ BAD = [
     ("MPC_THR_HOVER", 0.5, "warning", None),
     ("MC_BAT_SCALE_EN", 1, "warning", None),
     ("CBRK_SUPPLY_CHK", 894281, "failed", 0),
+    ("COM_FLT_TIME_MAX", 600, "failed", -1),
+    ("COM_FLTT_LOW_ACT", 3, "failed", 1),
+    ("COM_WIND_MAX_ACT", 3, "failed", 1),
+    ("COM_WIND_MAX_ACT", 4, "failed", 1),
+    ("COM_ACT_FAIL_ACT", 3, "failed", 0),
+    ("COM_ACT_FAIL_ACT", 4, "failed", 0),
+    ("COM_IMB_PROP_ACT", 1, "failed", 0),
+    ("RC_MAP_OFFB_SW", 12, "failed", 0),
+    ("RC_MAP_RETURN_SW", 9, "failed", None),
+    ("RC_MAP_LOITER_SW", 9, "failed", None),
+    ("RC_MAP_ARM_SW", 9, "failed", None),
+    ("RC_MAP_TERM_SW", 9, "failed", None),
+    ("RC_MAP_FLTM_BTN", 0b1_1000_0000, "failed", 0b1000_0000),
     ("EKF2_EV_CTRL", 8, "failed", 9),
     ("EKF2_EV_NOISE_MD", 1, "warning", 0),
 ]
@@ -100,9 +116,13 @@ def test_a_bad_value_is_reported_with_its_reason_and_the_fixed_one_passes(name, 
         assert row.judge({**values, name: fixed})[0] == "ok"
 
 
-@pytest.mark.parametrize("name", ["COM_OBL_RC_ACT", "NAV_RCL_ACT", "NAV_DLL_ACT", "COM_LOW_BAT_ACT", "GF_ACTION"])
+@pytest.mark.parametrize(
+    "name",
+    ["COM_OBL_RC_ACT", "NAV_RCL_ACT", "NAV_DLL_ACT", "COM_LOW_BAT_ACT", "GF_ACTION", "COM_FLTT_LOW_ACT",
+     "COM_FLT_TIME_MAX", "COM_WIND_MAX_ACT", "COM_ACT_FAIL_ACT", "COM_IMB_PROP_ACT"],
+)  # fmt: skip
 def test_return_is_allowed_where_it_does_not_climb_out_of_the_missions_heights(name):
-    returns = {"NAV_RCL_ACT": 2, "NAV_DLL_ACT": 2}.get(name, 3)
+    returns = {"NAV_RCL_ACT": 2, "NAV_DLL_ACT": 2, "COM_IMB_PROP_ACT": 1, "COM_FLT_TIME_MAX": 600}.get(name, 3)
     low = {**GOOD, name: returns, "RTL_RETURN_ALT": 8.0}
     assert rule(name).judge(low)[0] == "ok"
     assert rule(name).judge({**low, "RTL_RETURN_ALT": 8.5})[0] == "failed"
@@ -112,7 +132,18 @@ def test_return_is_allowed_where_it_does_not_climb_out_of_the_missions_heights(n
 
 
 def test_without_a_mission_nothing_is_asked_that_depends_on_one():
-    assert not {r.name for r in rules(F550)} & {"GF_MAX_HOR_DIST", "GF_MAX_VER_DIST"}
+    assert not {r.name for r in rules(F550)} & {"GF_MAX_HOR_DIST", "GF_MAX_VER_DIST", "RC_MAP_RETURN_SW"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("COM_FLTT_LOW_ACT", 3), ("COM_FLT_TIME_MAX", 600), ("COM_WIND_MAX_ACT", 2), ("COM_ACT_FAIL_ACT", 1),
+     ("COM_IMB_PROP_ACT", 1)],
+)  # fmt: skip
+def test_without_satellites_no_failsafe_may_hold_or_return(name, value):
+    row, values = rule(name, FLIGHT._replace(satellites=False)), {**GOOD, name: value, "RTL_RETURN_ALT": 5.0}
+    assert row.judge(GOOD)[0] == "ok" and row.judge(values)[0] == "failed"
+    assert row.judge({**values, name: row.fix(value, values)})[0] == "ok"
 
 
 def test_a_foreign_position_should_not_be_fused_when_the_stack_sends_no_odometry():

@@ -22,7 +22,7 @@ FATAL_ALONE = ("EKF2_GPS_CTRL",)  # of a flight that is declared to be without s
 # nothing that `GF_ACTION` does not allow. It is off in a PX4 that was not set up, as in simulations.
 LEFT_TO_PREFLIGHT = ("GF_MAX_HOR_DIST", "GF_MAX_VER_DIST")
 RETURN_ALTITUDE = "RTL_RETURN_ALT"  # has no rule of its own: the rules of PX4's actions use its value
-REQUEST_S = 0.03  # between two requests while something is unknown: all arrive within a second of the connection
+REQUEST_S = 0.02  # between two requests while something is unknown: all arrive within a second of the connection
 RETRY_S = 1.0  # between two requests for the same unknown parameter
 TRIES = 3  # unanswered requests after which this firmware does not have a parameter
 NAMED = 4  # of the parameters that have not been reported, at most; `FATAL` come first
