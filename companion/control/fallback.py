@@ -30,7 +30,7 @@ class PositionPid:
         self._kp, self._kd, self._ki = (
             np.array(gain) for gain in (config.fallback.kp, config.fallback.kd, config.fallback.ki)
         )
-        self._tilt_max = config.tilt_max_rad
+        self._tilt_max, self._thrust_max = config.tilt_max_rad, config.thrust_max
         self._integral = np.zeros(3)
 
     def reset(self) -> None:
@@ -41,6 +41,9 @@ class PositionPid:
         self, state: Array, p_r: Array, v_r: Array, a_r: Array, disturbance_W: Array, parameters: Array, dt_s: float
     ) -> Array:
         """(thrust, roll, pitch), not yet limited to the vehicle's bounds.
+
+        The vertical force has priority: the force across is limited by the tilt, and by the thrust that the vertical
+        force leaves at the present thrust coefficient.
 
         state: (9,) x of the OCP; p_r, v_r, a_r: (3,) reference; disturbance_W: (3,) [m/s²]; parameters: (10,)
         `flight_model.PARAMETERS`; dt_s: time since the last call [s].
@@ -56,8 +59,10 @@ class PositionPid:
         force = a_r + self._kp * error + self._kd * (v_r - state[3:6]) + self._integral - disturbance_W + drag * v_r
         force = with_rotor_drag(force + (0.0, 0.0, GRAVITY_M_S2), v_r, parameters)
         force[2] = max(force[2], LIFT_MIN_M_S2)
-        sideways, most = math.hypot(force[0], force[1]), force[2] * math.tan(self._tilt_max)
-        if sideways > most:  # the vertical force has priority
+        strongest = self._thrust_max * float(parameters[0])
+        left = math.sqrt(max(strongest * strongest - float(force[2]) ** 2, 0.0))
+        sideways, most = math.hypot(force[0], force[1]), min(force[2] * math.tan(self._tilt_max), left)
+        if sideways > most:
             force[0:2] *= most / sideways
         roll, pitch, magnitude = tilt_and_thrust(force, state[8])
         return np.array([magnitude / parameters[0], roll / parameters[5], pitch / parameters[7]])

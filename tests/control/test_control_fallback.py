@@ -1,5 +1,6 @@
 import math
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -81,6 +82,25 @@ def test_vertical_force_has_priority_over_sideways_force(vehicle):
     lift = parameters[0] * thrust * math.cos(parameters[7] * pitch)
     assert lift == pytest.approx(GRAVITY_M_S2, rel=1e-6)
     assert parameters[7] * pitch == pytest.approx(vehicle.controller.tilt_max_rad)
+
+
+def test_a_saturated_thrust_is_taken_from_the_sideways_force_not_from_the_height(vehicle):
+    """An aircraft that hovers at 0.6 of full command with an empty battery lost 0.54 m/s² of its lift."""
+    weak = msgspec.structs.replace(vehicle, thrust=msgspec.structs.replace(vehicle.thrust, coefficient_m_s2=19.2))
+    pid, parameters = PositionPid(weak.controller), np.array(weak.model_parameters(13.6))
+    x = np.zeros(9)
+    x[3:6] = [-2.0, 0.0, 0.0]
+    thrust, _, pitch = pid.command(x, np.array([1.5, 0.0, 0.0]), ZERO, ZERO, ZERO, parameters, 0.02)
+    assert thrust == pytest.approx(weak.controller.thrust_max)
+    made = min(thrust, weak.controller.thrust_max) * parameters[0] * math.cos(parameters[7] * pitch)
+    assert made == pytest.approx(GRAVITY_M_S2, rel=1e-6)
+
+
+def test_a_vertical_force_beyond_the_thrust_leaves_none_across(vehicle):
+    pid, parameters = PositionPid(vehicle.controller), np.array(vehicle.model_parameters())
+    parameters[0] = GRAVITY_M_S2 / vehicle.controller.thrust_max
+    thrust, roll, pitch = pid.command(np.zeros(9), np.array([1.0, 0.0, 0.5]), ZERO, ZERO, ZERO, parameters, 0.02)
+    assert thrust > vehicle.controller.thrust_max and roll == pitch == 0.0
 
 
 def test_a_blend_begins_at_the_last_command_and_ends_at_the_new_source():
