@@ -61,15 +61,15 @@ HEARTBEAT_TIMEOUT_S = 5.0
 OBSERVE_S = 3.0
 
 
-def open_ground(url: str, autopilot_system_id: int, timeout_s: float) -> "GroundConnection":
-    """Connect to the autopilot; raises `ConfigError` or `LinkFailed`, also when MAVSDK is not installed."""
+def open_ground(url: str, autopilot_system_id: int, timeout_s: float, reference_voltage_v: float) -> "GroundConnection":
+    """Connect to the autopilot, see `GroundConnection`; raises `ConfigError` or `LinkFailed`, also when MAVSDK is not installed."""
     try:
         from companion.preflight.ground import GroundConnection
     except ImportError as error:
         if text := missing_package(error):
             raise LinkFailed(text) from None
         raise
-    return GroundConnection(url, autopilot_system_id, timeout_s)
+    return GroundConnection(url, autopilot_system_id, timeout_s, reference_voltage_v)
 
 
 class Preflight:
@@ -144,13 +144,13 @@ class Preflight:
     def _connect(self, vehicle: Vehicle) -> "GroundConnection":
         """Open the given link, or the vehicle file's; when the running stack has that one, the stack's forward."""
         self.fcu_url = self.fcu_url or vehicle.fcu.url
-        system_id = vehicle.fcu.autopilot_system_id
+        system_id, reference_v = vehicle.fcu.autopilot_system_id, vehicle.thrust.reference_voltage_v
         try:
-            return open_ground(self.fcu_url, system_id, HEARTBEAT_TIMEOUT_S)
+            return open_ground(self.fcu_url, system_id, HEARTBEAT_TIMEOUT_S, reference_v)
         except ConfigError as error:
             for url in () if self._only else forwarded_urls(vehicle.fcu.forward):
                 with contextlib.suppress(ConfigError, LinkFailed):
-                    ground = open_ground(url, system_id, HEARTBEAT_TIMEOUT_S)
+                    ground = open_ground(url, system_id, HEARTBEAT_TIMEOUT_S, reference_v)
                     self.fcu_url = url
                     return ground
             raise error

@@ -28,6 +28,8 @@ from mavsdk.plugins.telemetry import FixType, Telemetry
 from pymavlink.dialects.v20 import common
 
 from companion.core.clock import monotonic_s
+from companion.fcu.batteries import Batteries
+from companion.fcu.guards.plausible import Plausibility
 from companion.fcu.link.link import Link, open_link
 from companion.fcu.link.sender import Sender
 from companion.fcu.status import VehicleStatus
@@ -52,8 +54,13 @@ CLOSE_TIMEOUT_S = 5.0
 class GroundConnection:
     """A connection to one autopilot. Use it as a context manager; `stuck` is True when a call of MAVSDK hangs."""
 
-    def __init__(self, url: str, autopilot_system_id: int, timeout_s: float) -> None:
+    def __init__(
+        self, url: str, autopilot_system_id: int, timeout_s: float, reference_voltage_v: float | None = None
+    ) -> None:
         """Connect and wait for the autopilot's heartbeat.
+
+        reference_voltage_v: of the thrust model; battery modules that cannot be this aircraft's are then left out, as in
+        flight. None: every module counts.
 
         Raises `ConfigError` for a link that cannot be opened, and `LinkFailed` when no autopilot is there.
         """
@@ -62,7 +69,7 @@ class GroundConnection:
         link = open_link(url, sender=Sender(autopilot_system_id, AUTOPILOT))
         log_subscribe(lambda *_: True)  # MAVSDK's own log is for its developers
         self._mavsdk = Mavsdk(Configuration.create_manual(SYSTEM_ID, COMPONENT_ID, False))
-        self._pump = _Pump(link, self._mavsdk, autopilot_system_id)
+        self._pump = _Pump(link, self._mavsdk, autopilot_system_id, reference_voltage_v)
         try:
             self.system = self._find(url, autopilot_system_id, timeout_s)
             self._param = Param(self.system)
@@ -133,9 +140,8 @@ class GroundConnection:
     def _add_telemetry(self, seen: Observation) -> None:
         health = self._telemetry.health()
         seen.health = {name: value for name, value in vars(health).items() if isinstance(value, bool)}
-        gnss, battery = self._telemetry.gps_info(), self._telemetry.battery()
+        gnss = self._telemetry.gps_info()
         seen.satellites, seen.gnss_fix = gnss.num_satellites, FixType(gnss.fix_type).name
-        seen.battery_voltage_v, seen.battery_remaining = battery.voltage_v, battery.remaining_percent / 100
         seen.gnss_uncertainty_m = self._telemetry.raw_gps().horizontal_uncertainty_m
 
     def _add_version(self, seen: Observation) -> None:
@@ -223,11 +229,13 @@ class GroundConnection:
 class _Pump:
     """Moves bytes between the link and MAVSDK in a thread of its own, and reads the messages on the way."""
 
-    def __init__(self, link: Link, mavsdk: Mavsdk, autopilot_system_id: int) -> None:
+    def __init__(self, link: Link, mavsdk: Mavsdk, autopilot_system_id: int, reference_voltage_v: float | None) -> None:
         self.trouble = ""
         self.received = 0  # bytes
         self._link, self._mavsdk, self._system_id = link, mavsdk, autopilot_system_id
         self._vehicle, self._sync = VehicleStatus(), TimeSync()
+        if reference_voltage_v is not None:
+            self._vehicle.batteries = Batteries(Plausibility(reference_voltage_v).is_battery)
         self._type, self._autopilot = 0, 0
         self._clock_offset_s: float | None = None
         self._imu = ImuWatch()
@@ -311,6 +319,8 @@ class _Pump:
                     self._clock_offset_s = time.time() - m.time_unix_usec * 1e-6
             case "SYS_STATUS":
                 self._vehicle.put_sys_status(m, now_s)
+            case "BATTERY_STATUS":
+                self._vehicle.put_battery_status(m, now_s)
             case "EXTENDED_SYS_STATE":
                 self._vehicle.put_extended_sys_state(m, now_s)
             case "RC_CHANNELS":
@@ -322,11 +332,14 @@ class _Pump:
     def observation(self, now_s: float) -> Observation:
         """What the messages so far say."""
         vehicle = self._vehicle
+        battery = vehicle.batteries.lowest(now_s)
         return Observation(
             armed=vehicle.armed,
             landed=vehicle.landed(now_s),
             mode=vehicle.mode,
             rc_ok=vehicle.rc_ok(now_s),
+            battery_voltage_v=battery.voltage_v,
+            battery_remaining=battery.remaining,
             wrong=vehicle.wrong,
             unfit=self._unfit() if vehicle.wrong else None,
             unhealthy=vehicle.unhealthy(now_s),

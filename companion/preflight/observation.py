@@ -35,8 +35,8 @@ class Observation:
     landed: bool = False
     mode: FcuMode = FcuMode.UNKNOWN
     rc_ok: bool = False
-    battery_voltage_v: float = math.nan
-    battery_remaining: float = math.nan  # 0..1
+    battery_voltage_v: float = math.nan  # the lowest of all battery modules, as in flight
+    battery_remaining: float = math.nan  # 0..1, likewise
     gnss_fix: str = "NO_GPS"
     wrong: str = ""  # why this is not a vehicle for the stack, "" when it is one
     unfit: Unfit | None = None  # which part of it is wrong

@@ -25,8 +25,8 @@ PX4, ARDUPILOT = common.MAV_AUTOPILOT_PX4, common.MAV_AUTOPILOT_ARDUPILOTMEGA
 
 
 @contextlib.contextmanager
-def heartbeats(vehicle=HEXAROTOR, autopilot=PX4, system_id=1):
-    """A sender of heartbeats only, ten per second; yields the URL at which to listen."""
+def heartbeats(vehicle=HEXAROTOR, autopilot=PX4, system_id=1, others=()):
+    """A sender of heartbeats and `others` only, ten per second; yields the URL at which to listen."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -36,7 +36,8 @@ def heartbeats(vehicle=HEXAROTOR, autopilot=PX4, system_id=1):
     def speak() -> None:
         while not stop.wait(0.1):
             beat = common.MAVLink_heartbeat_message(vehicle, autopilot, 0, 0, 3, 3)
-            peer.sendto(beat.pack(mouth), ("127.0.0.1", port))
+            for message in (beat, *others):
+                peer.sendto(message.pack(mouth), ("127.0.0.1", port))
 
     thread = threading.Thread(target=speak)
     thread.start()
@@ -86,6 +87,23 @@ def test_another_autopilot_is_named(monkeypatch):
         seen = link.observe(0.5)
     assert "MAV_AUTOPILOT_ARDUPILOTMEGA" in seen.wrong and seen.unfit is Unfit.AUTOPILOT
     assert seen.firmware is None and not seen.rtts_s and not seen.landed
+
+
+def module(number, voltage_v, percent):
+    """BATTERY_STATUS of one module, whose voltage is in the place of the first cell."""
+    voltages = [round(voltage_v * 1000), *[65535] * 9]
+    return common.MAVLink_battery_status_message(number, 0, 1, 32767, voltages, -1, -1, -1, percent)
+
+
+@pytest.mark.parametrize("modules", [((0, 13.2, 6), (1, 16.6, 97)), ((0, 16.6, 97), (1, 13.2, 6))])
+def test_the_lowest_of_two_battery_packs_counts(monkeypatch, modules):
+    """MAVSDK has the module that reported last: an aircraft with one empty pack was ready."""
+    monkeypatch.setattr(ground, "VERSION_TIMEOUT_S", 0.1)
+    bus = module(2, 5.1, 50)  # of the payload: no battery of this aircraft, so it is left out, as in flight
+    reports = [*(module(*values) for values in modules), bus]
+    with heartbeats(others=reports) as url, GroundConnection(url, 1, 3.0, 15.2) as link:
+        seen = link.observe(0.5)
+    assert seen.battery_voltage_v == pytest.approx(13.2) and seen.battery_remaining == pytest.approx(0.06)
 
 
 def test_a_silent_link_counts_as_armed():
