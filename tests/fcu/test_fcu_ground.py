@@ -60,6 +60,13 @@ MISLEADING = [  # PX4's estimate or the pilot's switches would follow them
 ]
 
 
+COMMANDS = {  # that PX4's estimator follows; those of PX4 alone have no name in the dialect
+    "EXTERNAL_POSITION_ESTIMATE": common.MAVLink_command_int_message(1, 1, 0, 43003, 0, 0, 0, 0, 1, 1, 0, 0, 0),
+    "EXTERNAL_ATTITUDE_ESTIMATE": common.MAVLink_command_long_message(1, 1, 620, 0, 90, 0, 0, 0, 0, 0, 0),
+    "EXTERNAL_WIND_ESTIMATE": common.MAVLink_command_long_message(1, 0, 43004, 0, 5, 0, 0, 0, 0, 0, 0),
+}
+
+
 @pytest.mark.parametrize("message", PASSING, ids=lambda m: m.get_type())
 @pytest.mark.parametrize("sender", [QGC, MAVSDK])
 def test_messages_that_a_ground_station_needs_pass_unchanged(flying, sender, message):
@@ -76,6 +83,15 @@ def test_setpoints_of_a_ground_station_are_blocked_and_reported(flying, message)
     assert len(texts) == 1 and message.get_type() in texts[0] and "245/190" in texts[0]
     assert flying.node.ground.blocked == 1
     assert flying.node.conflict.text == ""  # its setpoint was blocked, so our stream continues
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_position_or_measurement_in_a_command_is_blocked_and_reported(flying, name):
+    """Positions of a ground station were blocked as messages and passed as commands."""
+    frames, texts = send_from_ground(flying, frame(QGC, COMMANDS[name]))
+    assert [f for f in frames if f[5:7] == bytes(QGC)] == []
+    assert len(texts) == 1 and f"{name} from 255/190" in texts[0]
+    assert flying.node.ground.blocked == 1 and flying.node.foreign.estimate(flying.now_s) == ""
 
 
 def test_the_state_of_a_telemetry_radio_does_not_reach_px4_and_is_no_event(flying):

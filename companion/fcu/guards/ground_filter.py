@@ -1,8 +1,8 @@
 """Filters the frames of ground stations on the forward: which of them may go to the flight controller.
 
 Nearly all pass: the crew arms, changes modes and writes parameters, and the mission treats a changed mode like one of
-the pilot's. Blocked are setpoints, because only one sender may steer; positions and RC channels, because PX4's estimate
-and the pilot's switch would follow them; frames with the ids of this companion or of the
+the pilot's. Blocked are setpoints, because only one sender may steer; positions, measurements and RC channels, because
+PX4's estimate and the pilot's switch would follow them, also as commands; frames with the ids of this companion or of the
 flight controller, because acks and restarts would be misread; SETUP_SIGNING, which would lock this companion out.
 Blocked frames are counted and reported. RADIO_STATUS ends here without a word: a telemetry radio on the forward sends it
 once a second, and PX4 would reduce the rates of the companion's own port by the radio's full buffer
@@ -27,6 +27,8 @@ BURST = 8_000
 STATION_S = 2.5  # PX4's HEARTBEAT_TIMEOUT_US
 BLOCKED = {number for number, influence in MESSAGES.items() if influence is not Influence.CHANGE}
 BLOCKED.add(common.MAVLINK_MSG_ID_SETUP_SIGNING)
+# Of commands: a position, an attitude or a wind of a ground station, which PX4 gives to its estimator.
+BLOCKED_IN_COMMANDS = (Influence.POSITION, Influence.MEASUREMENT)
 _NAMES = {number: kind.msgname for number, kind in common.mavlink_map.items()}
 
 
@@ -55,14 +57,17 @@ class GroundFilter:
         out = []
         for frame, _ in frames:
             raw = buffer[frame.start : frame.end]
-            if not self._may_pass(frame, raw, now_s):
+            sender = (frame.system, frame.component)
+            change = influence_of(frame.number, buffer[frame.payload : frame.tail], sender, self._autopilot[0])
+            if not self._may_pass(frame, raw, change, now_s):
                 continue
             if len(raw) > self._allowance:
                 self.thinned += 1
                 continue
             self._allowance -= len(raw)
             self.passed += 1
-            self._note_change(frame, buffer)
+            if change is not None and len(self._changes) < FOREIGN_MAX:
+                self._changes[change] = None
             if frame.number == common.MAVLINK_MSG_ID_HEARTBEAT and is_station(buffer[frame.payload : frame.tail]):
                 self.station_s = now_s
             out.append(raw)
@@ -73,17 +78,11 @@ class GroundFilter:
         changes, self._changes = list(self._changes), {}
         return changes
 
-    def _note_change(self, frame: Frame, buffer: bytes) -> None:
-        sender = (frame.system, frame.component)
-        message = influence_of(frame.number, buffer[frame.payload : frame.tail], sender, self._autopilot[0])
-        if message is not None and len(self._changes) < FOREIGN_MAX:
-            self._changes[message] = None
-
     def has_station(self, now_s: float) -> bool:
         """The flight controller receives a ground station on this link and sends texts (PX4's `STATUSTEXT.hpp`)."""
         return now_s - self.station_s < STATION_S
 
-    def _may_pass(self, frame: Frame, raw: bytes, now_s: float) -> bool:
+    def _may_pass(self, frame: Frame, raw: bytes, change: ForeignMessage | None, now_s: float) -> bool:
         codec, sender = self._codec, (frame.system, frame.component)
         if codec.signer is not None and not (frame.signed and codec.signer.accepts(raw, *sender, now_s)):
             self.unsigned += 1
@@ -93,6 +92,8 @@ class GroundFilter:
             return False
         if frame.number in BLOCKED:
             self.reason = f"{_NAMES[frame.number]} from {frame.system}/{frame.component}"
+        elif change is not None and change.influence in BLOCKED_IN_COMMANDS:
+            self.reason = f"{change.name} from {frame.system}/{frame.component}"
         elif sender == (codec.system_id, codec.component_id):
             self.reason = f"frame with this companion's own ids {frame.system}/{frame.component}"
         elif sender == self._autopilot:
