@@ -3,7 +3,8 @@
 After each connection the node requests AUTOPILOT_VERSION and, one at a time, the parameters of the table in
 `companion.core.px4_parameters`, which preflight checks; those of `ParameterWatch` arrive by its own requests. It
 requests on the ground only and at most `TRIES` times; what does not arrive is missing in `FcuInfo`. A PARAM_VALUE that
-another station requested counts, too.
+another station requested counts, too. While `fcu.hardware_id` is set the version is requested every second until it
+arrives, armed or not, because without it no flight begins.
 """
 
 import math
@@ -21,6 +22,7 @@ from companion.fcu.link.params import decode_value, read_request
 
 REQUEST_S = 0.03  # between two requests: all arrive in the second between connecting and arming
 TRIES = 3  # for the version and for each parameter
+VERSION_S = 1.0  # between two requests for a version without which no flight begins
 COMMIT_BYTES = 5  # of flight_custom_version; PX4 puts its vendor version into the last three of the eight bytes
 
 
@@ -42,7 +44,7 @@ class Identity:
         self._hardware_id = 0
         self._values: dict[str, int | float] = {}
         self._tries: dict[str, int] = {}
-        self._due_s = -math.inf
+        self._due_s = self._version_due_s = -math.inf
         self._published: FcuInfo | None = None
         self._changed = True  # since `step` last looked
 
@@ -72,7 +74,13 @@ class Identity:
                 return  # counted where the watched parameters are read
 
     def step(self, armed: bool, now_s: float) -> FcuInfo | None:
-        """Request the next missing item on the ground; returns what is known when it is complete and has changed."""
+        """Request the next missing item on the ground; returns what is known when it is complete and has changed.
+
+        A version that the vehicle file needs is requested in flight, too.
+        """
+        if self._fcu.hardware_id and not self._version and now_s >= self._version_due_s:
+            self._version_due_s = now_s + VERSION_S
+            self._request("")
         if not armed and (missing := self._missing()):
             if now_s >= self._due_s:
                 self._due_s = now_s + REQUEST_S

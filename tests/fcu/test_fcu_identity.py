@@ -1,6 +1,7 @@
 """Version and parameters of the flight controller are read once on the ground, and published for the log."""
 
 import msgspec
+import pytest
 
 from companion.core.messages import FcuInfo
 from companion.core.px4_parameters import rules
@@ -71,6 +72,22 @@ def test_no_flight_begins_with_another_flight_controller_than_the_vehicle_files(
     )
     assert problem("0x0000000000000001", None) == "its hardware id is not known yet"
     assert problem("", None) == ""
+
+
+@pytest.mark.parametrize("armed", [False, True])
+def test_a_version_that_the_vehicle_file_needs_is_requested_until_it_arrives(vehicle, armed):
+    """Three lost answers, or a restart of the stack in flight, refused every flight until the next restart."""
+    fcu = msgspec.structs.replace(vehicle.fcu, hardware_id=f"0x{PX4_1_17.uid:016x}")
+    peer = Peer(msgspec.structs.replace(vehicle, fcu=fcu), {}, version=None)
+    peer.run(20.0, armed)
+    versions = [request for request in peer.requests if request.get_type() == "COMMAND_LONG"]
+    assert 20 <= len(versions) <= 20 + TRIES and peer.identity.problem == "its hardware id is not known yet"
+    peer.version = PX4_1_17
+    peer.run(1.1, armed, start_s=20.0)
+    assert peer.identity.problem == ""
+    asked = len(peer.requests)
+    peer.run(5.0, armed=True, start_s=21.1)
+    assert len(peer.requests) == asked, "nothing is requested once it is known"
 
 
 def test_what_never_answers_is_left_out_after_some_tries(vehicle):
