@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from companion.core.vehicle import Vehicle
+from companion.core.vehicle import OFFBOARD_LOSS_MAX_S, Vehicle
 
 Number = int | float
 Values = Mapping[str, Number]  # by parameter name, as the flight controller has them
@@ -21,7 +21,6 @@ FIRMWARE_OLDEST = (1, 14)  # the first with failsafes and EKF2_EV_CTRL in the fo
 FIRMWARE_NEWEST = (1, 17)  # the newest version that this stack was tested with
 
 OFFBOARD_LOSS_MIN_S = 0.2  # shorter: a short interruption of the link ends the flight
-OFFBOARD_LOSS_MAX_S = 1.0  # longer: PX4 holds the last setpoint for too long after the stack has stopped streaming
 OFFBOARD_LOSS_S = 0.5
 STICK_MAX_PERCENT = 30.0
 TILT_SPARE_RAD = math.radians(15)  # between the controller's bound, which is soft, and PX4's failure detector
@@ -200,9 +199,9 @@ def rules(
     """
     if not satellites or (flight is not None and not flight.satellites):
         pilot = [rule for rule in _pilot(flight) if rule.name != "COM_RCL_EXCEPT"]
-        table = [*_alone(), *pilot, *_failsafes_alone()]
+        table = [*_alone(vehicle), *pilot, *_failsafes_alone()]
     else:
-        table = [*_offboard(flight), *_pilot(flight), *_failsafes(flight), *_fence(flight)]
+        table = [*_offboard(vehicle, flight), *_pilot(flight), *_failsafes(flight), *_fence(flight)]
     table += [*_tilt(vehicle), *_thrust(vehicle), *_breakers()]
     others_measure = vehicle.fcu.measurement_senders != []
     return [*table, *(_vision() if send_odometry else [] if others_measure else _no_vision())]
@@ -281,14 +280,16 @@ def _action(description: str, allowed: tuple[int, ...], returns: int, flight: Pl
     )
 
 
-def _offboard(flight: PlannedFlight | None) -> list[Rule]:
+def _offboard(vehicle: Vehicle, flight: PlannedFlight | None) -> list[Rule]:
+    pause_s = vehicle.safety.setpoint_pause_s
     return [
         Rule(
             "COM_OF_LOSS_T",
             "the stack's emergency exit is to stop streaming; PX4 then holds the last setpoint for this time",
-            required=_between(OFFBOARD_LOSS_MIN_S, OFFBOARD_LOSS_MAX_S, "s"),
-            fix=_set(OFFBOARD_LOSS_S),
-            note="PX4's default is 1.0 s",
+            required=_between(max(OFFBOARD_LOSS_MIN_S, pause_s), OFFBOARD_LOSS_MAX_S, "s"),
+            fix=_set(max(OFFBOARD_LOSS_S, pause_s)),
+            note="After a shorter time PX4 has left offboard in a pause of the stream that the stack still accepts "
+            "(0.8 of `safety.setpoints_lost_s`). PX4's default is 1.0 s",
         ),
         Rule(
             "COM_OBL_RC_ACT",
@@ -478,9 +479,9 @@ def _rare_failsafes(why: str, flight: PlannedFlight | None, position: bool = Tru
     ]
 
 
-def _alone() -> list[Rule]:
+def _alone(vehicle: Vehicle) -> list[Rule]:
     """In place of `_offboard` and `_fence`, which needs a position."""
-    loss, _ = _offboard(None)
+    loss, _ = _offboard(vehicle, None)
     return [
         Rule(
             "EKF2_GPS_CTRL",

@@ -5,6 +5,7 @@ aircraft does not come from it: the simulator has its own airframes (config/airf
 model. A field without a default must be in the file (or in its ``base``).
 """
 
+import math
 import re
 from typing import Annotated, Literal, TypeVar
 
@@ -16,6 +17,11 @@ from companion.core.voltage import RANGE
 
 SENDER = re.compile(r"\d{1,3}/\d{1,3}", re.ASCII)  # system/component
 HARDWARE_ID = re.compile(r"0x[0-9a-f]{16}")
+
+PAUSE_SHARE = 0.8  # of safety.setpoints_lost_s: the longest pause between two setpoints in one stream
+PAUSE_PERIODS = 3  # of the controller, at least: two setpoints lost or late in a row do not end a stream
+# Longest COM_OF_LOSS_T of PX4: with a longer one it holds the last setpoint for too long after the stack has stopped streaming.
+OFFBOARD_LOSS_MAX_S = 1.0
 
 MODEL_PARAMETERS = 10  # numbers of `Vehicle.model_parameters`
 
@@ -386,7 +392,7 @@ class Safety(Section):
     @property
     def setpoint_pause_s(self) -> float:
         """Longest pause between two setpoints in one stream [s]: after a longer one PX4 may already leave offboard."""
-        return 0.8 * self.setpoints_lost_s
+        return PAUSE_SHARE * self.setpoints_lost_s
 
 
 class ViewAccess(Section):
@@ -432,6 +438,22 @@ class Vehicle(Section):
             return (
                 f"safety.battery_low_v = {safety.battery_low_v:g}: must be above safety.battery_critical_v ="
                 f" {safety.battery_critical_v:g}: the return comes before the landing on the spot"
+            )
+        return self._pause_contradiction()
+
+    def _pause_contradiction(self) -> str:
+        """The longest pause in the stream of setpoints suits neither the controller's rate nor PX4's timeout."""
+        pause_s, lost_s, rate_hz = self.safety.setpoint_pause_s, self.safety.setpoints_lost_s, self.controller.rate_hz
+        if pause_s < PAUSE_PERIODS / rate_hz:
+            least_s = math.ceil(1000 * PAUSE_PERIODS / rate_hz / PAUSE_SHARE) / 1000
+            return (
+                f"safety.setpoints_lost_s = {lost_s:g}: must be at least {least_s:g}: {PAUSE_SHARE:g} of it is the longest"
+                f" pause of the stream, at least {PAUSE_PERIODS} periods of controller.rate_hz = {rate_hz:g}"
+            )
+        if pause_s > OFFBOARD_LOSS_MAX_S:
+            return (
+                f"safety.setpoints_lost_s = {lost_s:g}: must be at most {OFFBOARD_LOSS_MAX_S / PAUSE_SHARE:g}: {PAUSE_SHARE:g}"
+                f" of it is the longest pause of the stream, at most {OFFBOARD_LOSS_MAX_S:g} s (COM_OF_LOSS_T of PX4)"
             )
         return ""
 

@@ -287,6 +287,16 @@ def test_a_key_in_the_wrong_table_is_answered_with_the_right_one(tmp_path, text,
             "safety.battery_low_v = 12: must be above safety.battery_critical_v = 13: the return comes before the landing"
             " on the spot",
         ),
+        (
+            "[controller]\nrate_hz = 10\n[safety]\nsetpoints_lost_s = 0.3\n",
+            "safety.setpoints_lost_s = 0.3: must be at least 0.375: 0.8 of it is the longest pause of the stream, at least 3"
+            " periods of controller.rate_hz = 10",
+        ),
+        (
+            "[safety]\nsetpoints_lost_s = 1.5\n",
+            "safety.setpoints_lost_s = 1.5: must be at most 1.25: 0.8 of it is the longest pause of the stream, at most 1 s"
+            " (COM_OF_LOSS_T of PX4)",
+        ),
     ],
 )
 def test_limits_of_a_vehicle_file_that_exclude_each_other_are_refused(tmp_path, text, line):

@@ -31,6 +31,7 @@ GOOD = {
 BAD = [
     ("COM_OF_LOSS_T", 5.0, "failed", 0.5),
     ("COM_OF_LOSS_T", 0.0, "failed", 0.5),
+    ("COM_OF_LOSS_T", 0.3, "failed", 0.5),
     ("COM_OBL_RC_ACT", 2, "failed", 0),
     ("COM_OBL_RC_ACT", 7, "failed", 0),
     ("COM_OBL_RC_ACT", 3, "failed", 0),
@@ -178,8 +179,16 @@ def test_a_battery_that_px4_compensates_must_not_be_compensated_again():
     assert rule("MC_BAT_SCALE_EN", vehicle=flat).judge({**GOOD, "MC_BAT_SCALE_EN": 0})[0] == "warning"
 
 
-def test_a_value_that_was_rounded_on_the_wire_is_the_value():
-    assert rule("COM_OF_LOSS_T").judge({**GOOD, "COM_OF_LOSS_T": 0.20000000298})[0] == "ok"
+@pytest.mark.parametrize("rounded_s", [0.3999999762, 0.40000000596])
+def test_a_value_that_was_rounded_on_the_wire_is_the_value(rounded_s):
+    assert rule("COM_OF_LOSS_T").judge({**GOOD, "COM_OF_LOSS_T": rounded_s})[0] == "ok"
+
+
+def test_px4_waits_for_setpoints_as_long_as_a_pause_that_the_stack_accepts():
+    slow = msgspec.structs.replace(F550, safety=msgspec.structs.replace(F550.safety, setpoints_lost_s=0.9))
+    timeout = rule("COM_OF_LOSS_T", vehicle=slow)
+    assert timeout.judge(GOOD)[0] == "failed"
+    assert timeout.judge({**GOOD, "COM_OF_LOSS_T": timeout.fix(0.5, GOOD)})[0] == "ok"
 
 
 @pytest.mark.parametrize("airframe", ["f550", "aurelia_x6"])
