@@ -154,6 +154,21 @@ def test_with_a_key_unsigned_ground_stations_are_not_passed_on(peer):
     assert peer.node.ground.unsigned == 1
 
 
+@pytest.mark.parametrize(
+    ("key", "behind_s", "why"),
+    [(bytes(range(32)), 61, "signed more than a minute ago: the sender's clock is behind"),
+     (bytes(32), 0, "without the key's signature")],
+)  # fmt: skip
+def test_a_ground_station_whose_clock_is_behind_is_not_called_one_with_another_key(flying, key, behind_s, why):
+    flying.node.codec.signer = Signer(bytes(range(32)), flying.now_s, EPOCH_S + 1e6)
+    mav = common.MAVLink(None, srcSystem=255, srcComponent=190)
+    mav.signing.secret_key, mav.signing.timestamp = key, round((1e6 - behind_s) * UNITS_PER_S)
+    mav.signing.sign_outgoing = True
+    frames, texts = send_from_ground(flying, PASSING[1].pack(mav))
+    assert not [f for f in frames if f[5:7] == bytes(QGC)] and flying.node.ground.unsigned == 1
+    assert len(texts) == 1 and f"frame from 255/190 {why}" in texts[0]
+
+
 # --- the sockets -------------------------------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ from pymavlink.dialects.v20 import common
 
 from companion.core.config import ConfigError
 from companion.fcu.link.codec import Codec
+from companion.fcu.link.peer_monitor import PeerMonitor
 from companion.fcu.link.signing import EPOCH_S, UNITS_PER_S, Signer, load_key, open_signer
 
 KEY = bytes(range(32))
@@ -66,10 +67,14 @@ def test_a_frame_that_comes_again_is_dropped_although_its_signature_is_right(cod
     assert codec.replayed_frames == 1
 
 
-def test_a_new_stream_from_the_past_is_a_replay(codec):
+def test_a_new_stream_from_the_past_is_dropped_and_counted_apart_from_a_wrong_key(codec):
+    monitor = PeerMonitor(codec, 1)
     assert codec.decode(frame(px4(time=TIME - 61 * UNITS_PER_S)), NOW_S) == []
+    (problem,) = monitor.new_problems(NOW_S, NOW_S, NOW_S)
+    words = "frames rejected: 1 of the right key, signed more than a minute ago; set the sender's clock"
+    assert problem.text == words
     assert len(codec.decode(frame(px4(time=TIME - 59 * UNITS_PER_S)), NOW_S)) == 1
-    assert codec.replayed_frames == 1
+    assert (codec.old_frames, codec.replayed_frames, codec.errors) == (1, 0, 1)
 
 
 def test_a_forged_frame_from_the_future_does_not_silence_the_real_ones(codec):

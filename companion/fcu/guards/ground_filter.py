@@ -21,6 +21,7 @@ from companion.fcu.link.codec import (
 )
 from companion.fcu.link.framing import Frame, Framer
 from companion.fcu.link.influence import MESSAGES, ForeignMessage, Influence, influence_of
+from companion.fcu.link.signing import Rejection
 
 BYTES_PER_S = 20_000  # a quarter of a port at 921600 baud; parameters and missions need far less
 BURST = 8_000
@@ -43,7 +44,7 @@ class GroundFilter:
         self._last_s = 0.0
         self.passed = 0
         self.blocked = 0  # because of their content or sender
-        self.unsigned = 0  # blocked because a key is set and they are not signed with it
+        self.unsigned = 0  # blocked because a key is set and they are not signed with it, or not now
         self.thinned = 0  # dropped in a flood
         self.station_s = -math.inf  # when a ground station's heartbeat last went through
         self.reason = ""  # of the newest blocked frame
@@ -84,10 +85,12 @@ class GroundFilter:
 
     def _may_pass(self, frame: Frame, raw: bytes, change: ForeignMessage | None, now_s: float) -> bool:
         codec, sender = self._codec, (frame.system, frame.component)
-        if codec.signer is not None and not (frame.signed and codec.signer.accepts(raw, *sender, now_s)):
-            self.unsigned += 1
-            self.reason = f"frame without the key's signature from {frame.system}/{frame.component}"
-            return False
+        if codec.signer is not None:
+            why = codec.signer.rejection(raw, *sender, now_s) if frame.signed else Rejection.KEY
+            if why:
+                self.unsigned += 1
+                self.reason = f"frame from {frame.system}/{frame.component} {why}"
+                return False
         if frame.number == common.MAVLINK_MSG_ID_RADIO_STATUS:
             return False
         if frame.number in BLOCKED:

@@ -39,7 +39,7 @@ from companion.fcu.link.decoded import (
 )
 from companion.fcu.link.framing import CURRENT_MODE, CURRENT_MODE_SEED, Frame, Framer
 from companion.fcu.link.influence import ForeignMessage, influence_of
-from companion.fcu.link.signing import LINK_ID, Signer
+from companion.fcu.link.signing import LINK_ID, Rejection, Signer
 
 AUTOPILOT_COMPONENT = common.MAV_COMP_ID_AUTOPILOT1
 
@@ -154,6 +154,7 @@ class Codec:
         self.replayed_frames = 0  # numbered far behind those already received, or with a signature used before
         self.unknown_messages = 0  # well-framed, of a dialect not known here
         self.unsigned_frames = 0  # of any sender, while a key is set
+        self.old_frames = 0  # of any sender, with the key's signature and a time more than a minute behind
         self.foreign_frames = 0  # of other systems and components
         self.foreign_autopilots: dict[int, int] = {}  # system id: MAV_AUTOPILOT, from heartbeats of others
         self.own_frames = 0  # with our own ids, and not sent by us
@@ -179,7 +180,9 @@ class Codec:
     @property
     def errors(self) -> int:
         """Bytes and frames dropped or missed since the start; traffic of other systems is not an error."""
-        rejected = 0 if self.signer is None else self.unsigned_frames + self.signer.wrong_signatures
+        rejected = 0
+        if self.signer is not None:
+            rejected = self.unsigned_frames + self.old_frames + self.signer.wrong_signatures
         return self.stray_bytes + self.bad_checksums + self.lost_frames + self.replayed_frames + rejected
 
     def encode(self, message: OutgoingMessage, now_s: float = 0.0) -> bytes:
@@ -213,10 +216,10 @@ class Codec:
         if not frame.signed:
             self.unsigned_frames += 1
             return False
-        replayed = signer.replayed
-        accepted = signer.accepts(buffer[frame.start : frame.end], frame.system, frame.component, now_s)
-        self.replayed_frames += signer.replayed - replayed
-        return accepted
+        why = signer.rejection(buffer[frame.start : frame.end], frame.system, frame.component, now_s)
+        self.old_frames += why is Rejection.OLD
+        self.replayed_frames += why in (Rejection.REPLAYED, Rejection.STREAMS)
+        return not why
 
     def take_passed(self) -> list[tuple[int, int, int, bytes]]:
         """System, component, number and payload of the messages in `passed_numbers` since the last call."""

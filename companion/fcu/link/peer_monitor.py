@@ -30,7 +30,7 @@ class PeerMonitor:
         self._frames = 0  # of any sender, when bytes last arrived
         self._noise_bytes = 0  # since the last of them
         self._noise_since_s = math.inf
-        self._rejected = 0  # frames without the key's signature, at the last step
+        self._rejected = 0  # frames without the key's signature or with an old one, at the last step
         self._rejected_s = -math.inf
         self._reported: set[str] = set()
 
@@ -83,12 +83,16 @@ class PeerMonitor:
         codec = self._codec
         if codec.signer is None:
             return None
-        rejected = codec.unsigned_frames + codec.signer.wrong_signatures
+        rejected = codec.unsigned_frames + codec.signer.wrong_signatures + codec.old_frames
         if rejected == self._rejected:
             return Problem("key", ERROR, "") if now_s - self._rejected_s < NOISE_S else None
         self._rejected, self._rejected_s = rejected, now_s
-        text = (
-            f"frames rejected: {codec.unsigned_frames} without a signature, {codec.signer.wrong_signatures} of another "
-            "key; fcu.signing_key_file must be the key the flight controller signs with"
-        )
-        return Problem("key", ERROR, text)
+        found = []
+        if wrong := codec.unsigned_frames + codec.signer.wrong_signatures:
+            found.append(
+                f"{codec.unsigned_frames} without a signature, {wrong - codec.unsigned_frames} of another key; "
+                "fcu.signing_key_file must be the key the flight controller signs with"
+            )
+        if codec.old_frames:
+            found.append(f"{codec.old_frames} of the right key, signed more than a minute ago; set the sender's clock")
+        return Problem("key", ERROR, f"frames rejected: {'; '.join(found)}")

@@ -13,6 +13,7 @@ import os
 import stat
 import struct
 import time
+from enum import StrEnum
 from pathlib import Path
 
 from companion.core.clock import monotonic_s
@@ -54,6 +55,16 @@ def has_signature(key: bytes, frame: bytes) -> bool:
     return hmac.compare_digest(hashlib.sha256(key + frame[:-6]).digest()[:6], frame[-6:])
 
 
+class Rejection(StrEnum):
+    """Why a signed frame is not accepted, as text; NONE, which is false, for one that is."""
+
+    NONE = ""
+    KEY = "without the key's signature"
+    REPLAYED = "received before, or overtaken by a later one"
+    OLD = "signed more than a minute ago: the sender's clock is behind this computer's, or the frame is a replay"
+    STREAMS = f"of one stream more than the {STREAMS_MAX} that are remembered"
+
+
 class Signer:
     """Signs outgoing frames and checks the signatures of incoming frames."""
 
@@ -67,7 +78,6 @@ class Signer:
         self._newest = 0  # time of the newest frame that was signed here or accepted
         self._streams: dict[tuple[int, int, int], int] = {}
         self.wrong_signatures = 0  # not made with this key
-        self.replayed = 0  # right signatures with a time that is not new
 
     @property
     def streams(self) -> int:
@@ -82,25 +92,24 @@ class Signer:
     def _time(self, now_s: float) -> int:
         return self._zero + round((now_s - self._zero_s) * UNITS_PER_S)
 
-    def accepts(self, frame: bytes, system: int, component: int, now_s: float) -> bool:
-        """True when a signed frame, header to signature, has the key's signature and a new time."""
+    def rejection(self, frame: bytes, system: int, component: int, now_s: float) -> Rejection:
+        """Why a signed frame, header to signature, is not accepted: another key, or a time that is not new."""
         if not has_signature(self.key, frame):
             self.wrong_signatures += 1
-            return False
+            return Rejection.KEY
         low, high = struct.unpack("<IH", frame[-12:-6])
         signed_at = low | high << 32
         stream = (frame[-13], system, component)
         last = self._streams.get(stream)
-        if last is None:
-            fresh = signed_at >= self._time(now_s) - NEW_STREAM_BEHIND and len(self._streams) < STREAMS_MAX
-        else:
-            fresh = signed_at > last
-        if not fresh:
-            self.replayed += 1
-            return False
+        if last is None and signed_at < self._time(now_s) - NEW_STREAM_BEHIND:
+            return Rejection.OLD
+        if last is None and len(self._streams) >= STREAMS_MAX:
+            return Rejection.STREAMS
+        if last is not None and signed_at <= last:
+            return Rejection.REPLAYED
         self._streams[stream] = signed_at
         self._newest = max(self._newest, signed_at)
-        return True
+        return Rejection.NONE
 
 
 def open_key(key_file: str | None, folder: Path) -> bytes | None:
