@@ -71,7 +71,15 @@ def changes(found: Identification, source: str, rotor_drag: bool = False) -> lis
         if up is not None:
             found_how.append(f"vertical ± {half['drag_vertical']:.3f}")
         made.append(Change("drag.linear_1_s", values, f"{source}: {', '.join(found_how)}"))
+        if flat is not None and old:
+            made += _no_rotor_drag(old, source)
     return made
+
+
+def _no_rotor_drag(vehicle: Vehicle, source: str) -> list[Change]:
+    """Rotor drag of 0 where the file has another: linear drag across stands for the same force."""
+    present = {"drag.rotor_1_s": vehicle.drag.rotor_1_s, "drag.rotor_s_m": vehicle.drag.rotor_s_m}
+    return [Change(key, 0.0, f"{source}: linear drag in its place") for key, value in present.items() if value]
 
 
 def rotor_drag_changes(found: Identification, source: str) -> list[Change]:

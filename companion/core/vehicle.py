@@ -91,6 +91,16 @@ class Drag(Section):
     rotor_1_s: DragCoefficient = 0.0
     rotor_s_m: Annotated[float, number(0, 0.5, "s/m, of the thrust over mass")] = 0.0
 
+    def contradiction(self) -> str:
+        """Of linear drag across and rotor drag, which are one force and would count twice."""
+        across = self.linear_1_s[:2]
+        if not any(across) or not (self.rotor_1_s or self.rotor_s_m):
+            return ""
+        return (
+            f"drag.linear_1_s = [{across[0]:g}, {across[1]:g}, …] across and rotor drag (drag.rotor_1_s ="
+            f" {self.rotor_1_s:g}, drag.rotor_s_m = {self.rotor_s_m:g}) are the same force: one of them must be 0"
+        )
+
 
 class Latency(Section):
     """Constant delays."""
@@ -427,7 +437,7 @@ class Vehicle(Section):
         safety = self.safety
         if not low < high:
             return f"controller.thrust_min = {low:g}: must be below controller.thrust_max = {high:g}"
-        if problem := self._hover_contradiction():
+        if problem := self._hover_contradiction() or self.drag.contradiction():
             return problem
         if not safety.tilt_rad > tilt_max_rad:
             return (

@@ -3,17 +3,20 @@
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
+from calibration_paths import F550
 
 from calibration.identification.drag_models import compare_drags, root_line
 from calibration.identification.flight_data import FlightData, LogKind, Signal, nothing
 from calibration.identification.forces import Forces
 from calibration.identification.identify import Axis, Identification
-from calibration.identification.values import rotor_drag_changes, warnings
+from calibration.identification.values import changes, rotor_drag_changes, warnings
 from calibration.identification.windows import Windows, usable_spans
-from companion.core.config import ConfigError
+from companion.core.config import ConfigError, load
 from companion.core.frames import GRAVITY_M_S2, quat_from_rpy, rotation_matrix
+from companion.core.vehicle import Drag, Vehicle
 
 STEP_S, DURATION_S, K_T = 0.02, 60.0, 27.0
 NOISE_M_S2 = 0.1
@@ -159,6 +162,19 @@ def test_the_drag_along_the_axis_is_written_beside_it(with_rotor_drag):
     drags, _ = compared(made_up(lambda v, t: rotor(v, t) - [0.0, 0.0, 0.25] * v))
     written = {change.key: change.value for change in rotor_drag_changes(identified(with_rotor_drag, drags), "log")}
     assert written["drag.linear_1_s"] == [0.0, 0.0, pytest.approx(0.25, abs=0.03)]
+
+
+@pytest.mark.parametrize(("rotor_1_s", "rotor_s_m"), [(0.1, 0.017), (0.27, 0.0), (0.0, 0.0)])
+def test_linear_drag_across_replaces_rotor_drag_of_the_file(with_rotor_drag, rotor_1_s, rotor_s_m):
+    flown = Drag(linear_1_s=(0.0, 0.0, 0.05), rotor_1_s=rotor_1_s, rotor_s_m=rotor_s_m)
+    vehicle = msgspec.structs.replace(load(F550, Vehicle), drag=flown)
+    intervals = {"thrust_coefficient": 0.1, "drag_horizontal": 0.01}
+    forces = forces_of(with_rotor_drag, drag_horizontal_1_s=0.27, intervals=intervals)
+    found = replace(identified(with_rotor_drag, None), vehicle=vehicle, forces=forces)
+    written = {c.key.removeprefix("drag."): c.value for c in changes(found, "log") if c.key.startswith("drag.")}
+    after = msgspec.convert(msgspec.to_builtins(flown) | written, Drag)
+    assert after == Drag(linear_1_s=(0.27, 0.27, 0.05)) and after.contradiction() == ""
+    assert ("rotor_1_s" in written, "rotor_s_m" in written) == (rotor_1_s > 0, rotor_s_m > 0)
 
 
 def test_rotor_drag_that_the_log_does_not_determine_is_not_written(with_rotor_drag):

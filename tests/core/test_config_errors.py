@@ -283,6 +283,11 @@ def test_a_key_in_the_wrong_table_is_answered_with_the_right_one(tmp_path, text,
             "safety.tilt_rad = 0.3: must be above controller.tilt_max_rad = 0.5, the tilt that the controller may use",
         ),
         (
+            "[drag]\nrotor_1_s = 0.27\n",
+            "drag.linear_1_s = [0.26057, 0.26057, …] across and rotor drag (drag.rotor_1_s = 0.27, drag.rotor_s_m = 0)"
+            " are the same force: one of them must be 0",
+        ),
+        (
             "[safety]\nbattery_low_v = 12.0\n",
             "safety.battery_low_v = 12: must be above safety.battery_critical_v = 13: the return comes before the landing"
             " on the spot",
