@@ -24,38 +24,47 @@ COMMAND_STD = 0.01  # uncertainty of a hover command from a pilot's log
 
 @dataclass(frozen=True)
 class HoverCurve:
-    """Hover command over mass, from hovers of one aircraft with different loads."""
+    """Hover command over mass, from hovers of one aircraft with different loads.
+
+    factor and start are of the motors: thrust over the signal that PX4 sends them. PX4 bends the command c to the signal s
+    by c = F s² + (1 - F) s, F its THR_MDL_FAC (`calibration.thrust.hover`).
+    """
 
     full_kg: float  # mass that full throttle lifts
     factor: float
     start: float
     covariance: Array  # (3, 3) of (ln full_kg, factor, start)
+    model_factor: float = 0.0  # F
 
     def command(self, mass_kg: Array | float) -> Array:
         """Hover command, 0..1."""
-        return _hover_command(np.array([np.log(self.full_kg), self.factor, self.start]), np.asarray(mass_kg, float))
+        x = np.array([np.log(self.full_kg), self.factor, self.start])
+        return _hover_command(x, np.asarray(mass_kg, float), self.model_factor)
 
     def std(self, mass_kg: float) -> float:
         """Standard deviation of the hover command, by the delta method."""
         x, step = np.array([np.log(self.full_kg), self.factor, self.start]), 1e-5
-        mass = np.asarray(mass_kg, float)
+        mass, F = np.asarray(mass_kg, float), self.model_factor
         slope = np.array(
-            [(_hover_command(x + e, mass) - _hover_command(x - e, mass)) / (2 * step) for e in np.eye(3) * step]
+            [(_hover_command(x + e, mass, F) - _hover_command(x - e, mass, F)) / (2 * step) for e in np.eye(3) * step]
         )
         return float(np.sqrt(slope @ self.covariance @ slope))
 
 
-def _hover_command(x: Array, mass_kg: Array) -> Array:
+def _hover_command(x: Array, mass_kg: Array, model_factor: float) -> Array:
     share, f = mass_kg / np.exp(x[0]), max(x[1], 1e-6)
-    command: Array = x[2] + (1 - x[2]) * (np.sqrt((1 - f) ** 2 + 4 * f * share) - (1 - f)) / (2 * f)
+    signal: Array = x[2] + (1 - x[2]) * (np.sqrt((1 - f) ** 2 + 4 * f * share) - (1 - f)) / (2 * f)
+    command: Array = model_factor * signal**2 + (1 - model_factor) * signal
     return command
 
 
-def fit_hover(mass_kg: Sequence[float] | Array, command: Sequence[float] | Array) -> HoverCurve:
+def fit_hover(
+    mass_kg: Sequence[float] | Array, command: Sequence[float] | Array, model_factor: float = 0.0
+) -> HoverCurve:
     """The thrust model of `calibration.thrust.curve` through hover points (mass, command 0..1) of one aircraft.
 
-    One point determines the scale; a prior keeps shape and start near those of other motors. Raises `DataError` for
-    impossible masses or commands.
+    model_factor: THR_MDL_FAC of those hovers. One point determines the scale; a prior keeps shape and start near those of
+    other motors. Raises `DataError` for impossible masses or commands.
     """
     mass, u = np.asarray(mass_kg, float), np.asarray(command, float)
     if len(mass) == 0 or len(mass) != len(u) or not (np.isfinite(mass) & (mass > 0) & (u > 0) & (u <= 1)).all():
@@ -63,12 +72,12 @@ def fit_hover(mass_kg: Sequence[float] | Array, command: Sequence[float] | Array
 
     def cost(x: Array) -> Array:
         held = [(x[1] - FACTOR) / FACTOR_STD, x[2] / START_STD]
-        return np.concatenate([(_hover_command(x, mass) - u) / COMMAND_STD, held])
+        return np.concatenate([(_hover_command(x, mass, model_factor) - u) / COMMAND_STD, held])
 
     fit = least_squares(cost, [np.log(1.5 * mass.max()), FACTOR, 0.0], bounds=([-9, 0, -0.3], [9, 1, 0.3]))
     left = float(np.mean(fit.fun[:-2] ** 2))  # points that contradict each other count less
     covariance = np.linalg.inv(fit.jac.T @ fit.jac) * max(left, 1.0)
-    return HoverCurve(float(np.exp(fit.x[0])), float(fit.x[1]), float(fit.x[2]), covariance)
+    return HoverCurve(float(np.exp(fit.x[0])), float(fit.x[1]), float(fit.x[2]), covariance, model_factor)
 
 
 def from_hovers(
@@ -103,7 +112,7 @@ def from_hovers(
     if target is not None and reference_v is None:
         refuse_other_voltage((voltage_v, voltage_v), target.thrust.reference_voltage_v, str(vehicle))
     masses, commands = np.array(hovers, float).T
-    curve = fit_hover(masses, commands)
+    curve = fit_hover(masses, commands, factor or 0.0)
     command, std = float(curve.command(mass_kg)), curve.std(mass_kg)
     if not 0 < command < 1:
         raise ConfigError(
@@ -112,6 +121,8 @@ def from_hovers(
     errors = curve.command(masses) - commands
     k_T = GRAVITY_M_S2 / command
     warnings = ["hovers at one voltage do not determine the influence of the battery; thrust.voltage_exponent stays"]
+    if factor is None:
+        warnings.append("--thr-mdl-fac is not given: the curve over mass is that of THR_MDL_FAC = 0")
     if not masses.min() * 0.8 <= mass_kg <= masses.max() * 1.25:
         warnings.append(f"{mass_kg:g} kg is far from the masses flown, {masses.min():g} to {masses.max():g} kg")
     click.echo(f"hover at {mass_kg:g} kg: {command:.3f} ± {std:.3f} at {voltage_v:g} V")
@@ -131,7 +142,8 @@ def from_hovers(
          "coefficient_std_m_s2": k_T * std / command},
         warnings,
         {"hover": {"mass_kg": mass_kg, "voltage_v": voltage_v, "command": command}, "flown": hovers, "poor": not_good,
-         "curve": {"full_kg": curve.full_kg, "factor": curve.factor, "start": curve.start}},
+         "curve": {"full_kg": curve.full_kg, "factor": curve.factor, "start": curve.start,
+                   "model_factor": curve.model_factor}},
     )  # fmt: skip
 
 

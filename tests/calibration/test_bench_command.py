@@ -87,7 +87,7 @@ def test_hovers_that_were_flown_are_enough_for_k_T(tmp_path, vehicle):
     before = vehicle.read_text()
     refused = CliRunner().invoke(main, line, catch_exceptions=False)  # its flights would end by `throttle`
     assert refused.exit_code == 2 and vehicle.read_text() == before
-    assert "coefficient_m_s2 = 17.125: hover takes 0.573 of full command" in refused.stderr
+    assert "coefficient_m_s2 = 17.164: hover takes 0.571 of full command" in refused.stderr
     vehicle.write_text(before.replace("thrust_max = 0.65", "thrust_max = 0.9 "))
     done = CliRunner().invoke(main, line, catch_exceptions=False)
     assert done.exit_code == 0, done.output
@@ -98,6 +98,20 @@ def test_hovers_that_were_flown_are_enough_for_k_T(tmp_path, vehicle):
     assert (written.reference_voltage_v, written.voltage_exponent) == (15.4, 1.5)
     assert written.model_factor == 0.3, "the thrust coefficient belongs to it"
     assert "2 hovers flown: ± " in vehicle.read_text()
+
+
+@pytest.mark.parametrize(("factor", "command"), [(None, 0.344), (0.0, 0.344), (0.7, 0.3)])
+def test_hovers_without_the_factor_of_px4_warn_in_one_line(tmp_path, factor, command):
+    """With the factor of the motors the command is the share of full thrust, whatever the load is."""
+    line = ["calibrate", "thrust", "--hover", "2.3", str(command), "--voltage", "15.2", "--mass", "1.8"]
+    line += ["--json", str(tmp_path / "r.json")] + ([] if factor is None else ["--thr-mdl-fac", str(factor)])
+    done = CliRunner().invoke(main, line, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert ("warning: --thr-mdl-fac is not given" in done.stderr) == (factor is None)
+    content = json.loads((tmp_path / "r.json").read_text())
+    assert content["details"]["curve"]["model_factor"] == (factor or 0.0)
+    if factor == 0.7:
+        assert content["values"]["thrust.coefficient_m_s2"] == pytest.approx(9.80665 / (0.3 * 1.8 / 2.3), rel=0.01)
 
 
 def test_hovers_with_another_battery_need_the_reference_voltage(vehicle):

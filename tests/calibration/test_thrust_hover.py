@@ -88,6 +88,17 @@ def test_hover_curve_goes_through_its_points_and_bends_as_motors_do():
     assert curve.command(3.0) == pytest.approx(truth[3], abs=0.015)
 
 
+@pytest.mark.parametrize("factor", [0.0, 0.3, 0.7])
+def test_a_hover_with_another_load_is_carried_over_by_px4s_factor(factor):
+    """Motors of f = 0.7 that lift 6 kg at full signal; k_T of 1.8 kg from a hover of 2.3 kg."""
+    share = np.array([1.8, 2.3]) / 6.0
+    signal = (np.sqrt(0.3**2 + 4 * 0.7 * share) - 0.3) / (2 * 0.7)
+    normal, loaded = factor * signal**2 + (1 - factor) * signal
+    curve = fit_hover([2.3], [loaded], factor)
+    assert curve.command(1.8) == pytest.approx(normal, rel=0.005)
+    assert 0.008 < curve.std(2.3) < 0.012  # that of a command
+
+
 def test_one_hover_point_is_enough_for_a_guess():
     curve = fit_hover([2.0], [0.4])
     assert curve.command(2.0) == pytest.approx(0.4, abs=0.005)
