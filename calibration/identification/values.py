@@ -53,9 +53,9 @@ def changes(found: Identification, source: str, rotor_drag: bool = False) -> lis
         made.append(Change("thrust.model_factor", factor, f"{source}: THR_MDL_FAC in the log"))
     if len(found.flight.voltage) and (old is None or reference_v != old.thrust.reference_voltage_v):
         made.append(Change("thrust.reference_voltage_v", reference_v, f"{source}: that of the log"))
-    if forces.exponent_fitted and "exponent" not in forces.at_bound:
-        note = f"{source}: ± {forces.intervals['exponent']:.2f}"
-        made.append(Change("thrust.voltage_exponent", round(forces.voltage_exponent, 2), note))
+    exponent, origin = _written_exponent(found, forces)
+    if origin:
+        made.append(Change("thrust.voltage_exponent", exponent, f"{source}: {origin}"))
     if rotor_drag:
         return made + rotor_drag_changes(found, source)
     horizontal, vertical = drag(forces)
@@ -124,14 +124,30 @@ def actuation_delay(found: Identification) -> tuple[float, float] | None:
 
 
 def thrust_at_reference(found: Identification, forces: Forces) -> tuple[float, float]:
-    """(reference voltage, k_T there): the reference of the vehicle file unless the log is far from it."""
+    """(reference voltage, k_T there): the reference of the vehicle file unless the log is far from it.
+
+    The exponent is that which the file will have, so that its model gives k_T of the log at the voltage of the log.
+    """
     reference_v = found.vehicle.thrust.reference_voltage_v if found.vehicle else 0.0
     if not len(found.flight.voltage):
         return reference_v, forces.thrust_coefficient_m_s2
     if not reference_v or abs(forces.reference_voltage_v / reference_v - 1.0) > REFERENCE_TOLERANCE:
         reference_v = round(forces.reference_voltage_v, 1)
-    ratio = (reference_v / forces.reference_voltage_v) ** forces.voltage_exponent
-    return reference_v, forces.thrust_coefficient_m_s2 * ratio
+    exponent, _ = _written_exponent(found, forces)
+    return reference_v, forces.thrust_coefficient_m_s2 * (reference_v / forces.reference_voltage_v) ** exponent
+
+
+def _written_exponent(found: Identification, forces: Forces) -> tuple[float, str]:
+    """(the voltage exponent that the vehicle file will have, where it comes from).
+
+    "": the file keeps its exponent. Without a vehicle file it is then that of the fit.
+    """
+    if forces.exponent_fitted and "exponent" not in forces.at_bound:
+        return round(forces.voltage_exponent, 2), f"± {forces.intervals['exponent']:.2f}"
+    kept = found.vehicle.thrust.voltage_exponent if found.vehicle else None
+    if found.flight.battery_compensated and kept != 0.0:
+        return 0.0, "MC_BAT_SCALE_EN = 1 in the log"
+    return forces.voltage_exponent if kept is None else kept, ""
 
 
 def thrust_model_factor(forces: Forces, present: float | None = None) -> float:
@@ -211,9 +227,10 @@ def _contradictions(found: Identification, forces: Forces, vehicle: Vehicle) -> 
     """Contradictions between the logs and the vehicle file."""
     sentences, flight, thrust = [], found.flight, vehicle.thrust
     if flight.battery_compensated and thrust.voltage_exponent > 0.5:
+        exponent, _ = _written_exponent(found, forces)
         sentences.append(
             "PX4 compensates the battery (MC_BAT_SCALE_EN = 1): thrust.voltage_exponent of the vehicle file should be"
-            f" near 0, it is {thrust.voltage_exponent:g}"
+            f" near 0, it is {thrust.voltage_exponent:g}, and {exponent:g} is written"
         )
     if flight.model_factor is None:
         sentences.append(

@@ -166,7 +166,7 @@ def command(
     if output.pwm_max_us - output.pwm_min_us < 300:
         raise ConfigError(f"--pwm-min {output.pwm_min_us:g}, --pwm-max {output.pwm_max_us:g}: less than 300 µs apart")
     runs = [run for path in raw for run in read_thrust_csv(path, thrust_unit, voltage, command_unit)]
-    fit = fit_thrust(all_steps(selection.of_runs(runs)))
+    fit = fit_thrust(all_steps(selection.of_runs(runs)), target.thrust.voltage_exponent if target else None)
     if target is not None and reference_voltage is None:
         refuse_other_voltage(fit.curve.voltage_range_v, target.thrust.reference_voltage_v, str(vehicle))
     fit = _at_reference(fit, reference_voltage, target)
@@ -174,7 +174,7 @@ def command(
     at_hover = hover(fit.curve, output, mass_kg, motors, reference_v) if mass_kg and motors else None
     if at_hover:
         refuse_other_unit(at_hover.thrust_to_weight, raw[0])
-    content = _result(raw, fit, output, at_hover, mass_kg, motors)
+    content = _result(raw, fit, output, at_hover, mass_kg, motors, target)
     _show(fit, output, at_hover, content)
     if plot:
         from calibration.thrust.plots import write_plot
@@ -246,12 +246,17 @@ def _at_reference(fit: ThrustFit, reference_v: float | None, target: Vehicle | N
     return fit.at_reference(reference_v if reference_v is not None else round(fit.curve.reference_voltage_v, 2))
 
 
-def _values(fit: ThrustFit, at_hover: Hover | None) -> dict[str, float]:
+def _compensated(target: Vehicle | None) -> bool:
+    """Whether the vehicle file says that PX4 compensates the battery: thrust then does not depend on its voltage."""
+    return target is not None and target.thrust.voltage_exponent == 0.0
+
+
+def _values(fit: ThrustFit, at_hover: Hover | None, target: Vehicle | None) -> dict[str, float]:
     values = {}
     if at_hover is not None:
         values["thrust.coefficient_m_s2"] = at_hover.k_T_m_s2
         values["thrust.reference_voltage_v"] = fit.curve.reference_voltage_v
-    if fit.curve.exponent_known:
+    if fit.curve.exponent_known and not _compensated(target):
         values["thrust.voltage_exponent"] = fit.curve.exponent
     return values
 
@@ -263,6 +268,7 @@ def _result(
     at_hover: Hover | None,
     mass_kg: float | None,
     motors: int | None,
+    target: Vehicle | None,
 ) -> Result:
     curve = fit.curve
     factor, factor_error = thrust_model_factor(curve, output)
@@ -319,7 +325,12 @@ def _result(
             "thrust_to_weight": at_hover.thrust_to_weight,
         }
     warnings = [*fit.warnings, *not_good, *doubts(factor_error, at_hover)]
-    values = _values(fit, at_hover)
+    if curve.exponent_known and _compensated(target):
+        warnings.append(
+            "thrust.voltage_exponent stays 0, as for a battery that PX4 compensates (MC_BAT_SCALE_EN); the bench measured"
+            f" {curve.exponent:.2f}: without compensation write that by hand"
+        )
+    values = _values(fit, at_hover, target)
     if "thrust.coefficient_m_s2" in values:
         values["thrust.model_factor"] = output.factor if output.factor is not None else factor
     return result("calibrate thrust", raw, values, merit, warnings, details)

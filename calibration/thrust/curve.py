@@ -55,7 +55,7 @@ class ThrustCurve:
     covariance: Array  # (5, 5) of (ln full_n, factor, exponent, start, bend)
     sigma_n: float  # standard deviation of a point from the curve [N]
     misfit_n: float  # the systematic part of that [N]
-    exponent_known: bool  # False: the usual one, because the voltages hardly differed
+    exponent_known: bool  # False: that of the vehicle file or the usual one, because the voltages hardly differed
     command_range: tuple[float, float]
     voltage_range_v: tuple[float, float]  # without the outermost readings: one wrong voltage is no battery
 
@@ -144,8 +144,12 @@ class ThrustFit:
         }
 
 
-def fit_thrust(runs: Sequence[Steps]) -> ThrustFit:
-    """The curve of one motor from all its runs; raises `DataError` with one line if no curve fits."""
+def fit_thrust(runs: Sequence[Steps], exponent_of_file: float | None = None) -> ThrustFit:
+    """The curve of one motor from all its runs; raises `DataError` with one line if no curve fits.
+
+    exponent_of_file: of the voltage, of the vehicle file that will keep it where the voltages do not determine another; None:
+    the usual one.
+    """
     index = np.concatenate([np.full(len(steps.command), i) for i, steps in enumerate(runs)])
     command, thrust, volts = (
         np.concatenate([getattr(steps, name) for steps in runs]) for name in ("command", "thrust_n", "voltage_v")
@@ -155,7 +159,8 @@ def fit_thrust(runs: Sequence[Steps]) -> ThrustFit:
     known = _voltages_differ(command, volts)
     start, start_std = _start(runs)
     idle = np.array([steps.command.min() < max(NEAR_IDLE, start) for steps in runs])
-    prior = np.array([0.0, 0.0, USUAL_EXPONENT, start, 0.0])
+    assumed = USUAL_EXPONENT if known or exponent_of_file is None else exponent_of_file
+    prior = np.array([0.0, 0.0, assumed, start, 0.0])
     weight = np.array([0.0, 0.0, 1 / EXPONENT_STD if known else 1e4, 1 / start_std, 1 / BEND_STD])
     crowd = np.sqrt(max(len(command) / (INDEPENDENT * len(runs)), 1.0))
 
@@ -174,7 +179,7 @@ def fit_thrust(runs: Sequence[Steps]) -> ThrustFit:
 
     zeros = np.array([_zero(steps) for steps in runs]) / scale
     tares = np.array([steps.thrust_n[np.argmin(steps.command)] for steps in runs]) / scale
-    first = np.concatenate([[np.log(scale), 0.6, USUAL_EXPONENT, start, 0.0], tares])
+    first = np.concatenate([[np.log(scale), 0.6, assumed, start, 0.0], tares])
     low = np.concatenate([[-20.0, -2.0, 0.0, -0.3, -2.0], np.full(len(runs), -np.inf)])
     high = np.concatenate([[20.0, 3.0, 3.5, max(command.min() + 0.6, 0.3), 2.0], np.full(len(runs), np.inf)])
     used = np.ones(len(command), bool)
@@ -342,7 +347,7 @@ def _warnings(curve: ThrustCurve, runs: Sequence[Steps], tare_n: Array, idle: Ma
         low, high = curve.voltage_range_v
         sentences.append(
             f"voltages from {low:.1f} to {high:.1f} V do not determine the influence of the battery; "
-            f"exponent {USUAL_EXPONENT} ± {EXPONENT_STD} assumed: measure a full and an empty battery"
+            f"exponent {curve.exponent:.2f} ± {EXPONENT_STD} assumed: measure a full and an empty battery"
         )
     if curve.command_range[1] < 0.7:
         top = command_text(curve.command_range[1], runs[0].run.is_pwm)

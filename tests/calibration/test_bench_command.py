@@ -13,6 +13,7 @@ from calibration.thrust.steps import steps_of
 from calibration.thrust.table import read_thrust_csv
 from companion.cli import main
 from companion.core.config import load
+from companion.core.frames import GRAVITY_M_S2
 from companion.core.vehicle import Vehicle
 from sitl import bench
 
@@ -294,6 +295,41 @@ def test_a_step_script_with_ramps_says_how_many_plateaus_it_found(tmp_path, vehi
     runs = json.loads((tmp_path / "r.json").read_text())["details"]["runs"]
     assert [run["plateaus"] for run in runs] == [20, 20] and all(run["readings_dropped"] > 300 for run in runs)
     assert load(vehicle, Vehicle).thrust.voltage_exponent == pytest.approx(1.64, abs=0.05)
+
+
+def with_exponent(vehicle, exponent):
+    text = vehicle.read_text()
+    assert "voltage_exponent = 1.5\n" in text
+    vehicle.write_text(text.replace("voltage_exponent = 1.5\n", f"voltage_exponent = {exponent:.1f}\n"))
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.6, 1.5])
+def test_thrust_at_one_voltage_is_carried_to_the_reference_with_the_exponent_of_the_file(tmp_path, vehicle, exponent):
+    """The file, which keeps its exponent, predicts the thrust that was measured at the voltage that was measured."""
+    with_exponent(vehicle, exponent)
+    battery = Battery(14.4)
+    rows = record(STAND, battery, script(np.arange(0.05, 1.0, 0.05), hz=20.0), hz=20.0)[0]
+    done = fit_tables(tmp_path, vehicle, rows)
+    assert done.exit_code == 0, done.output
+    written, signal = load(vehicle, Vehicle), np.linspace(0.2, 0.6, 401)
+    thrust = written.thrust
+    assert (thrust.voltage_exponent, thrust.reference_voltage_v) == (exponent, 15.2)
+    volts = battery.voltage_v(STAND.current_a(signal, 14.2))
+    measured = 6 * STAND.thrust_n(signal, volts) / written.mass_kg
+    hover = int(np.argmin(np.abs(measured - GRAVITY_M_S2)))
+    command = thrust.model_factor * signal**2 + (1 - thrust.model_factor) * signal
+    predicted = thrust.coefficient_m_s2 * command * (volts / thrust.reference_voltage_v) ** exponent
+    assert predicted[hover] == pytest.approx(measured[hover], rel=0.015)
+    assert f"exponent {exponent:.2f} ± 0.3 assumed" in " ".join(done.output.split())
+
+
+def test_an_exponent_of_0_in_the_file_stays_and_a_line_names_what_the_bench_measured(tmp_path, vehicle):
+    with_exponent(vehicle, 0.0)
+    done = fit_tables(tmp_path, vehicle, stand_rows())
+    assert done.exit_code == 0, done.output
+    assert load(vehicle, Vehicle).thrust.voltage_exponent == 0.0
+    (line,) = [line for line in done.output.splitlines() if "thrust.voltage_exponent stays 0" in line]
+    assert "MC_BAT_SCALE_EN" in line and "the bench measured 1.6" in line
 
 
 @pytest.mark.parametrize(
