@@ -6,6 +6,7 @@ twice.
 """
 
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -17,6 +18,7 @@ from companion.core.vehicle import Vehicle
 from companion.recording.log import Log
 
 FITTED = ("mass_kg", "thrust", "attitude", "drag", "latency", "camera")  # parts of a vehicle file that fits depend on
+IDENTITY = ("name", "fcu.hardware_id")  # of one aircraft in its vehicle file
 SHOWN = 8  # differences that are listed; the rest is counted
 
 
@@ -33,7 +35,7 @@ class FlownVehicle:
     """Effective tables of the vehicle file of a flight; notes: sentences for the user, one for each thing to know.
 
     vehicle: the same as a `Vehicle`; None if the tables do not fit today's schema or are unknown; problem: why they do not fit,
-    in one line that names the log.
+    in one line that names the log. doubts: reasons to think that another aircraft flew than that of the file given.
     """
 
     source: VehicleSource
@@ -41,13 +43,11 @@ class FlownVehicle:
     vehicle: Vehicle | None
     notes: tuple[str, ...] = ()
     problem: str = ""
+    doubts: tuple[str, ...] = ()
 
     def value(self, key: str) -> Any:
         """The value of a dotted key, e.g. "latency.camera_s"; None if the tables do not have it."""
-        found: Any = self.tables
-        for name in key.split("."):
-            found = found.get(name) if isinstance(found, dict) else None
-        return found
+        return _value(self.tables, key)
 
 
 UNKNOWN = FlownVehicle(VehicleSource.UNKNOWN, {}, None)
@@ -63,12 +63,19 @@ def flown_vehicle(log: Log, given: Path | None) -> FlownVehicle:
         difference = differences(tables, given) if given else ""
         notes = (f"{difference}; the fit uses the flown numbers",) if difference else ()
         vehicle, problem = _parsed(tables, log.path)
-        return FlownVehicle(VehicleSource.LOG, tables, vehicle, notes, problem)
+        doubts = _other_aircraft(tables, given) if given else ()
+        return FlownVehicle(VehicleSource.LOG, tables, vehicle, notes, problem, doubts)
     if given is None:
         return UNKNOWN
     note = f"the log does not hold its vehicle file; the fit takes {given} for the one that flew"
     tables = read_layered(given)
     return FlownVehicle(VehicleSource.GIVEN_FILE, tables, parse(tables, Vehicle, str(given)), (note,))
+
+
+def refuse_other_aircraft(vehicle: Path, doubts: Sequence[str], yes: bool, this_aircraft: bool) -> None:
+    """Raises `ConfigError` with the doubts when a file would be written without a question (--yes) and --this-aircraft."""
+    if yes and not this_aircraft and doubts:
+        raise ConfigError(f"{vehicle}: nothing written: {'; '.join(doubts)} (--this-aircraft writes nevertheless)")
 
 
 def _logged_tables(log: Log) -> dict[str, Any] | None:
@@ -95,6 +102,24 @@ def _parsed(tables: dict[str, Any], path: Path) -> tuple[Vehicle | None, str]:
         return parse(aliases.completed("Vehicle", tables), Vehicle, f"{path}: vehicle in the log"), ""
     except ConfigError as error:
         return None, str(error)
+
+
+def _value(tables: dict[str, Any], key: str) -> Any:
+    found: Any = tables
+    for name in key.split("."):
+        found = found.get(name) if isinstance(found, dict) else None
+    return found
+
+
+def _other_aircraft(flown: dict[str, Any], given: Path) -> tuple[str, ...]:
+    """A sentence for each key of `IDENTITY` that differs; a key that one of the two does not have is not compared."""
+    tables = read_layered(given)
+    pairs = [(key, _value(flown, key), _value(tables, key)) for key in IDENTITY]
+    return tuple(
+        f'flown with {key} = "{then}", {given} has "{now}": is it this aircraft\'s log?'
+        for key, then, now in pairs
+        if then and now and then != now
+    )
 
 
 def differences(flown: dict[str, Any], given: Path) -> str:

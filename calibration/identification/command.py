@@ -6,6 +6,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from calibration.flown_vehicle import refuse_other_aircraft
 from calibration.identification.identify import Axis, Identification
 from calibration.identification.values import as_result, changes, doubts, thrust_at_reference, warnings
 from calibration.identification.windows import WINDOW_S
@@ -85,8 +86,7 @@ def identify(
             f"{logs[0]}: no number is certain enough to be written: fly with more movement (docs/identification.md)"
         )
     if vehicle is not None:
-        if yes and not this_aircraft and (reasons := doubts(found)):
-            raise ConfigError(f"{vehicle}: nothing written: {'; '.join(reasons)} (--this-aircraft writes nevertheless)")
+        refuse_other_aircraft(vehicle, doubts(found), yes, this_aircraft)
         confirm_and_write(vehicle, made, yes)
 
 

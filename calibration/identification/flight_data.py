@@ -132,6 +132,7 @@ class FlightData:
     flown: FlownVehicle | None = None  # None: a kind of log that does not know vehicle files
     airborne: list[Span] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    doubts: list[str] = field(default_factory=list)  # reasons to think that it is another aircraft's log
 
     @property
     def signals(self) -> tuple[Signal, ...]:

@@ -40,6 +40,7 @@ def read_flight_log(path: str | Path, vehicle_file: Path | None = None) -> Fligh
     flight.notes += log_warnings(log)
     flight.flown = flown_vehicle(log, vehicle_file)
     flight.notes += flight.flown.notes
+    flight.doubts += flight.flown.doubts
     attitude = [m for m in messages(log, FcuAttitude) if m.valid]
     position = [m for m in messages(log, FcuPosition) if m.valid]
     status = [m for m in messages(log, FcuStatus) if m.valid and m.connected]

@@ -71,6 +71,7 @@ def merge(flights: Sequence[FlightData]) -> FlightData:
         model_factor=first.model_factor,
         flown=first.flown,
         airborne=[(a + dt, b + dt) for f, dt in zip(flights, offsets, strict=True) for a, b in f.airborne],
+        doubts=[f"{f.path.name}: {doubt}" for f in flights for doubt in f.doubts],
         notes=[f"{f.path.name}: {note}" for f in flights for note in f.notes] + _other_vehicles(flights),
     )
 

@@ -253,7 +253,7 @@ def _contradictions(found: Identification, forces: Forces, vehicle: Vehicle) -> 
 
 def doubts(found: Identification) -> list[str]:
     """Reasons to think that the log is of another aircraft; empty if there are none."""
-    sentences, flight = [], found.flight
+    sentences, flight = list(found.flight.doubts), found.flight
     if flight.rotors and flight.rotors not in SUPPORTED_ROTORS:
         allowed = f"{SUPPORTED_ROTORS[0]} to {SUPPORTED_ROTORS[-1]}"
         sentences.append(

@@ -8,6 +8,7 @@ from typing import ParamSpec
 import click
 import numpy as np
 
+from calibration.flown_vehicle import refuse_other_aircraft
 from calibration.mount.fit import DELTA, P_BC, R_BC, MountFit, MountProblem, Noise
 from calibration.mount.initial_guess import delay, starts
 from calibration.mount.motion import Motion, motion_of, rotation_advice, translation_advice
@@ -93,7 +94,7 @@ def best_fit(log: MountLog, problem: MountProblem, motion: Motion) -> MountFit:
 
 
 def _warnings(found: Extrinsics) -> list[str]:
-    fit, log, out = found.fit, found.log, list(found.log.notes)
+    fit, log, out = found.fit, found.log, [*found.log.notes, *found.log.doubts]
     if not found.with_position:
         out.append("the log has no position of the flight controller: camera.p_BC stays as it is")
     elif (weak := found.translation_std_m > TRANSLATION_STD_MAX_M).any():
@@ -121,8 +122,13 @@ def misfits(fit: MountFit) -> list[str]:
 
 
 def log_arguments(function: Callable[P, None]) -> Callable[P, None]:
-    """The arguments of a command that reads a log with observations: log, bundle, vehicle, json_file, yes."""
+    """The arguments of a command that reads a log with observations: log, bundle, vehicle, json_file, yes, this_aircraft."""
     for declared in (
+        click.option(
+            "--this-aircraft",
+            is_flag=True,
+            help="With --yes: write also if the log looks like that of another aircraft.",
+        ),
         click.option("--yes", is_flag=True, help="Write into the vehicle file without asking."),
         click.option("--json", "json_file", type=OutputFile(), help="Write the result here."),
         click.option("--vehicle", type=WritableVehicle(), help="Vehicle file to write into."),
@@ -136,7 +142,9 @@ def log_arguments(function: Callable[P, None]) -> Callable[P, None]:
 @click.command(context_settings=HELP)
 @log_arguments
 @one_line_errors
-def command(log: Path, bundle: str | None, vehicle: Path | None, json_file: Path | None, yes: bool) -> None:
+def command(
+    log: Path, bundle: str | None, vehicle: Path | None, json_file: Path | None, yes: bool, this_aircraft: bool
+) -> None:
     """Position and rotation of the camera on the aircraft, from a LOG of a flight (or walk) over a fixed bundle.
 
     The fit uses the vehicle numbers that flew. --vehicle names the file to write into; without it nothing is written.
@@ -154,6 +162,7 @@ def command(log: Path, bundle: str | None, vehicle: Path | None, json_file: Path
             "camera.p_BC": f"± {1e3 * found.translation_std_m.max():.1f} mm",
         }
         changes = [Change(key, value, f"{log.name}: {notes[key]}") for key, value in content["values"].items()]
+        refuse_other_aircraft(vehicle, found.log.doubts, yes, this_aircraft)
         confirm_and_write(vehicle, changes, yes)
 
 

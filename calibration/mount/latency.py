@@ -7,6 +7,7 @@ from typing import Any
 import click
 import numpy as np
 
+from calibration.flown_vehicle import refuse_other_aircraft
 from calibration.identification.identify import MOVES_RAD, Axis, Identification, identify_axis, read, unusable
 from calibration.identification.values import actuation_delay
 from calibration.mount.extrinsics import best_fit, log_arguments, misfits
@@ -52,6 +53,7 @@ class Actuation:
     interval_s: float
     axes: tuple[Axis, Axis]
     notes: list[str]
+    doubts: list[str]  # reasons to think that it is another aircraft's log
 
 
 def find_camera_latency(log: MountLog) -> CameraLatency:
@@ -73,9 +75,12 @@ def find_camera_latency(log: MountLog) -> CameraLatency:
     return found
 
 
-def find_actuation(path: Path) -> Actuation:
-    """The delay of roll and pitch as in `companion identify`; raises `DataError` if the log does not determine it."""
-    flight = read(path)
+def find_actuation(path: Path, vehicle_file: Path | None = None) -> Actuation:
+    """The delay of roll and pitch as in `companion identify`; raises `DataError` if the log does not determine it.
+
+    vehicle_file: that of the command line, which is compared with what flew.
+    """
+    flight = read(path, vehicle_file)
     if problem := unusable(flight):
         raise DataError(f"{path}: {problem}")
     roll, pitch = (
@@ -85,13 +90,15 @@ def find_actuation(path: Path) -> Actuation:
     delay = actuation_delay(Identification(flight, roll, pitch, Axis("yaw rate"), None, "", [], None))
     if delay is None:
         raise DataError(f"{path}: lacks excitation: roll {roll.reason}; pitch {pitch.reason}")
-    return Actuation(*delay, (roll, pitch), flight.notes)
+    return Actuation(*delay, (roll, pitch), flight.notes, flight.doubts)
 
 
 @click.command(context_settings=HELP)
 @log_arguments
 @one_line_errors
-def command(log: Path, bundle: str | None, vehicle: Path | None, json_file: Path | None, yes: bool) -> None:
+def command(
+    log: Path, bundle: str | None, vehicle: Path | None, json_file: Path | None, yes: bool, this_aircraft: bool
+) -> None:
     """Delays from a LOG of a flight over a bundle: of the camera's images, and of setpoints until they act.
 
     A delay that the log does not determine is named and stays as it is. The fit uses the vehicle numbers that flew.
@@ -106,7 +113,7 @@ def command(log: Path, bundle: str | None, vehicle: Path | None, json_file: Path
     except DataError as error:
         unknown.append(str(error).removeprefix(f"{log}: "))
     try:
-        actuation = find_actuation(log)
+        actuation = find_actuation(log, vehicle)
     except ConfigError as error:
         unknown.append(str(error).removeprefix(f"{log}: "))
     if camera is None and actuation is None:
@@ -116,7 +123,14 @@ def command(log: Path, bundle: str | None, vehicle: Path | None, json_file: Path
     if json_file:
         write_json(json_file, content)
     if vehicle:
+        refuse_other_aircraft(vehicle, _doubts(camera, actuation), yes, this_aircraft)
         confirm_and_write(vehicle, _changes(log, camera, actuation), yes)
+
+
+def _doubts(camera: CameraLatency | None, actuation: Actuation | None) -> list[str]:
+    """Reasons to think that the log is of another aircraft; both parts are of the same log."""
+    both = [*(camera.log.doubts if camera else ()), *(actuation.doubts if actuation else ())]
+    return list(dict.fromkeys(both))
 
 
 def _changes(log: Path, camera: CameraLatency | None, actuation: Actuation | None) -> list[Change]:
@@ -134,7 +148,7 @@ def as_result(log: Path, camera: CameraLatency | None, actuation: Actuation | No
     values: dict[str, float] = {}
     merit: dict[str, float] = {}
     details: dict[str, Any] = {}
-    warnings = list(unknown)
+    warnings = [*unknown, *_doubts(camera, actuation)]
     if camera:
         values["latency.camera_s"] = camera.camera_s
         merit |= {

@@ -83,6 +83,7 @@ class MountLog:
     q_BC: Array
     ambiguous: int  # observations left out: both poses explained the image
     notes: list[str]
+    doubts: tuple[str, ...] = ()  # reasons to think that it is another aircraft's log
 
 
 def read_mount_log(path: Path, bundle: str | None, vehicle_file: Path | None) -> MountLog:
@@ -131,6 +132,7 @@ def read_mount_log(path: Path, bundle: str | None, vehicle_file: Path | None) ->
         *_flown_camera(flown, path),
         len(mine) - len(clear),
         [*log_warnings(log), *flown.notes],
+        flown.doubts,
     )
 
 

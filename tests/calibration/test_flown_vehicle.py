@@ -1,13 +1,19 @@
 """A log is fitted with the vehicle that flew, and messages that cannot be decoded are named by topic."""
 
+from dataclasses import replace
+
+import mount_logs
 import pytest
 import tomlkit
 from calibration_paths import F550, VEHICLES
+from click.testing import CliRunner
 from identify_flights import write_flight_log
 
 from calibration.flown_vehicle import VehicleSource, flown_vehicle
+from calibration.identification.command import identify as identify_command
 from calibration.identification.identify import identify
 from calibration.logs import log_warnings
+from calibration.mount import extrinsics, latency
 from calibration.mount.observations import read_mount_log
 from calibration.results import DataError
 from companion.core.config import load, read_layered
@@ -78,6 +84,74 @@ def test_without_a_vehicle_in_the_log_the_given_file_is_taken_and_named(write_lo
     assert flown.source is VehicleSource.GIVEN_FILE and flown.vehicle == load(vehicle, Vehicle)
     assert flown.notes == (f"the log does not hold its vehicle file; the fit takes {vehicle} for the one that flew",)
     assert flown_vehicle(log, None).source is VehicleSource.UNKNOWN
+
+
+NAMED = {"name": "Vega 6", "fcu.hardware_id": "0x001f003b34385119"}
+
+
+def identified(path, **values):
+    """The F550's vehicle file with another name or hardware id of its flight controller."""
+    tables = read_layered(F550)
+    tables["name"] = values.get("name", tables["name"])
+    tables["fcu"]["hardware_id"] = values.get("fcu.hardware_id", "")
+    path.write_text(tomlkit.dumps(tables))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("flown", "given", "different"),
+    [
+        ({}, {}, []),
+        ({"name": "Vega 6"}, {}, ["name"]),
+        (NAMED, NAMED, []),
+        (NAMED, {"name": "Vega 6"}, []),  # a file without the id: any flight controller
+        (NAMED, NAMED | {"fcu.hardware_id": "0x001f003b34385120"}, ["fcu.hardware_id"]),
+        (NAMED, {"fcu.hardware_id": "0x001f003b34385120"}, ["name", "fcu.hardware_id"]),
+    ],
+)
+def test_another_name_or_flight_controller_in_the_log_is_a_doubt(write_log, tmp_path, flown, given, different):
+    log = read_log(write_log({"vehicle": identified(tmp_path / "flown.toml", **flown).read_text()}))
+    file = identified(tmp_path / "mine.toml", **given)
+    doubts = flown_vehicle(log, file).doubts
+    assert [doubt.removeprefix("flown with ").split(" = ")[0] for doubt in doubts] == different
+    assert all(f"{file} has " in doubt and doubt.endswith("is it this aircraft's log?") for doubt in doubts)
+    assert flown_vehicle(log, None).doubts == ()
+
+
+def test_the_log_of_another_aircraft_is_identified_into_a_file_only_with_this_aircraft(
+    tmp_path, vehicle, made_up_flight
+):
+    flown = identified(tmp_path / "flown.toml", name="Vega 6")
+    log = write_flight_log(tmp_path / "flight.mcap", made_up_flight(seed=6, duration_s=45.0), vehicle=flown)
+    written_only_with_this_aircraft(identify_command, log, vehicle)
+
+
+@pytest.mark.parametrize("command", [extrinsics.command, latency.command], ids=["extrinsics", "latency"])
+def test_the_mount_of_another_aircraft_is_written_only_with_this_aircraft(monkeypatch, tmp_path, vehicle, command):
+    doubt = f'flown with name = "Vega 6", {vehicle} has "F550": is it this aircraft\'s log?'
+    log = replace(mount_logs.fly(), doubts=(doubt,))
+    for module in (extrinsics, latency):
+        monkeypatch.setattr(module, "read_mount_log", lambda *_: log)
+    written_only_with_this_aircraft(command, tmp_path / "flight.mcap", vehicle)
+
+
+def test_a_delay_of_setpoints_alone_names_another_aircraft_too(tmp_path, vehicle, made_up_flight):
+    """The camera saw nothing in this log."""
+    flown = identified(tmp_path / "flown.toml", name="Vega 6")
+    log = write_flight_log(tmp_path / "flight.mcap", made_up_flight(seed=6, duration_s=45.0), vehicle=flown)
+    written_only_with_this_aircraft(latency.command, log, vehicle)
+
+
+def written_only_with_this_aircraft(command, log, vehicle):
+    before, line = vehicle.read_bytes(), [str(log), "--vehicle", str(vehicle), "--yes"]
+    refused = CliRunner().invoke(command, line, catch_exceptions=False)
+    (last,) = [line for line in refused.output.splitlines() if line.startswith("companion: ")]
+    assert refused.exit_code == 2 and vehicle.read_bytes() == before
+    assert f'nothing written: flown with name = "Vega 6", {vehicle} has "F550"' in last
+    assert last.endswith("(--this-aircraft writes nevertheless)")
+    done = CliRunner().invoke(command, [*line, "--this-aircraft"], catch_exceptions=False)
+    assert done.exit_code == 0 and vehicle.read_bytes() != before
+    assert 'flown with name = "Vega 6"' in done.output
 
 
 def test_identification_fits_with_the_flown_exponent_and_keeps_the_reference_of_the_given_file(

@@ -24,7 +24,9 @@ def found(flown_exponent=0.5, kept_exponent=1.5, compensated=False, **of_forces)
     flight = FlightData(Path("flight"), LogKind.ULOG, battery_compensated=compensated, model_factor=0.0)
     flight.voltage = Signal(np.arange(3.0), np.full(3, LOG_V))
     flight.airborne = [(0.0, 2.0)]
-    forces = Forces(K_T, LOG_V, flown_exponent, False, 0.0, None, None, (0.0, 0.0), 0.0, 3.0, (LOG_V, LOG_V), None, None)
+    forces = Forces(
+        K_T, LOG_V, flown_exponent, False, 0.0, None, None, (0.0, 0.0), 0.0, 3.0, (LOG_V, LOG_V), None, None
+    )
     forces = replace(forces, intervals=INTERVALS, missing={"drag_horizontal": "not flown"}, **of_forces)
     vehicle = None
     if kept_exponent is not None:
