@@ -7,6 +7,7 @@ from bench_user import User
 
 from calibration.thrust.bench import run
 from calibration.thrust.bench.raw_file import RawFile
+from calibration.thrust.bench.stop_conditions import BenchSnapshot, StopMonitor
 from sitl.bench import Faults
 
 BEGIN_S = 1013.0  # the sweep is under way, the motor at about half
@@ -49,6 +50,28 @@ def test_a_scale_that_counts_the_other_way_is_noticed(tmp_path, monkeypatch):
     user = User(monkeypatch, tmp_path, sign=-1)
     done = user.call()
     assert done.exit_code == 1 and "check scale.sign" in done.output
+    assert max(float(row["target_us"]) for row in user.rows()) < 1250, "long before half of the sweep"
+
+
+def healthy(now_s, thrust_n, pwm_us):
+    """A moment without another danger."""
+    ages = {"pwm_age_s": 0.0, "scale_age_s": 0.0, "battery_age_s": 0.0, "link_age_s": 0.0}
+    return BenchSnapshot(now_s, thrust_n=thrust_n, pwm_us=pwm_us, voltage_v=15.0, current_a=5.0, rest_us=900.0, **ages)
+
+
+@pytest.mark.parametrize(("thrust_n", "reason"), [(20.5, "thrust 20.5 N is above 20 N"), (19.5, "")])
+def test_the_limit_of_thrust_holds_for_either_sign(hx711, thrust_n, reason):
+    pulled, pushed = (StopMonitor(hx711).check(healthy(1.0, n, 1400.0), 1400.0) for n in (thrust_n, -thrust_n))
+    assert pulled == reason
+    assert pushed == (reason and "thrust -20.5 N is below -20 N: check scale.sign of the bench file")
+
+
+@pytest.mark.parametrize(("thrust_n", "named"), [(-0.15, False), (-0.25, True), (-3.0, True)])
+def test_thrust_well_below_zero_is_a_wrong_sign_at_the_first_step(hx711, thrust_n, named):
+    monitor = StopMonitor(hx711)
+    said = [monitor.check(healthy(0.05 * tick, thrust_n, 1020.0), 1020.0) for tick in range(30)]
+    assert not any(said[:20]), "it must last"
+    assert said[-1] == (f"thrust is {thrust_n:.2f} N: check scale.sign of the bench file" if named else "")
 
 
 def test_an_output_that_is_not_the_one_named_is_noticed(tmp_path, monkeypatch):

@@ -13,6 +13,9 @@ LINK_LATE_S = 0.35  # several messages are missing
 MESSAGE_S = 0.4  # longest time from a command to its pulse width read back
 NO_THRUST_FROM = 0.5  # of the sweep's span: from there a turning motor gives thrust
 NO_THRUST_N = 0.05
+WRONG_SIGN_N = 4 * NO_THRUST_N  # below zero: more than noise and the drift of a tare
+WRONG_SIGN_SHARE = 0.01  # of limits.thrust_max_n, the same on a large stand
+CHECK_SIGN = "check scale.sign of the bench file"
 FROZEN_US = 150.0  # over which the thrust of a turning motor changes by several steps of any scale
 FROZEN_S = 2.0  # a kitchen scale shows a new value at least once a second
 
@@ -175,8 +178,13 @@ def _voltage(monitor: StopMonitor, s: BenchSnapshot) -> str:
 
 
 def _overload(monitor: StopMonitor, s: BenchSnapshot) -> str:
+    """Of either sign: with a wrong scale.sign the motor pulls as hard."""
     most = monitor.bench.limits.thrust_max_n
-    return f"thrust {s.thrust_n:.1f} N is above {most:g} N" if s.thrust_n > most else ""
+    if not abs(s.thrust_n) > most:
+        return ""
+    if s.thrust_n < 0:
+        return f"thrust {s.thrust_n:.1f} N is below -{most:g} N: {CHECK_SIGN}"
+    return f"thrust {s.thrust_n:.1f} N is above {most:g} N"
 
 
 def _collapse(monitor: StopMonitor, s: BenchSnapshot) -> str:
@@ -192,10 +200,13 @@ def _collapse(monitor: StopMonitor, s: BenchSnapshot) -> str:
 
 def _no_thrust(monitor: StopMonitor, s: BenchSnapshot) -> str:
     sweep = monitor.bench.sweep
+    wrong_n = max(WRONG_SIGN_N, WRONG_SIGN_SHARE * monitor.bench.limits.thrust_max_n)
+    if math.isfinite(monitor.raised_s) and s.thrust_n < -wrong_n:
+        return f"thrust is {s.thrust_n:.2f} N: {CHECK_SIGN}"
     if not monitor.commanded_us >= sweep.lowest_us + NO_THRUST_FROM * (sweep.highest_us - sweep.lowest_us):
         return ""
     if s.thrust_n < -NO_THRUST_N:
-        return f"thrust is {s.thrust_n:.2f} N: check scale.sign of the bench file"
+        return f"thrust is {s.thrust_n:.2f} N: {CHECK_SIGN}"
     return f"no thrust at {monitor.commanded_us:.0f} µs: check that the motor turns" if s.thrust_n < NO_THRUST_N else ""
 
 
