@@ -28,6 +28,7 @@ from companion.core.config import ConfigError, load
 from companion.core.config_files import ConfigKind
 from companion.core.vehicle import Vehicle
 
+OF_TABLES = {"thrust_unit", "command_unit", "voltage"}  # parameters of `command` that --bench does not use
 TABLE_WIDTH = 130  # characters, without a terminal
 SHOWN = 12  # points left out that are listed on the screen; --json has all
 # Parameters of `command` that --hover uses.
@@ -154,6 +155,8 @@ def command(
     mass_kg = mass_kg or (target.mass_kg if target else None)
     if mass_kg and motors is None:
         raise ConfigError("--motors N is missing: k_T of the aircraft depends on how many such motors it has")
+    if bench_file is not None and (unused := _given(OF_TABLES)):
+        raise ConfigError(f"--bench does not use {', '.join(unused)}: leave out what belongs to --fit")
     selection = Selection(min_us, max_us, min_voltage)
     bench = selection.of_bench(load_bench(bench_file)) if bench_file else None
     if bench is not None:
@@ -195,15 +198,18 @@ def _refuse_poor(vehicle: Path, content: Result, poor_fit: bool) -> None:
 
 def _refuse_unused() -> None:
     """Raises `ConfigError` for an option that --hover would ignore without a word."""
+    if unused := _given({option.name or "" for option in click.get_current_context().command.params} - OF_HOVERS):
+        raise ConfigError(f"--hover does not use {', '.join(unused)}: leave out what belongs to --bench and --fit")
+
+
+def _given(names: set[str]) -> list[str]:
+    """The options among these parameters of `command` that the command line has."""
     context = click.get_current_context()
-    unused = [
+    return [
         option.opts[0]
         for option in context.command.params
-        if option.name not in OF_HOVERS
-        and context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+        if option.name in names and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
     ]
-    if unused:
-        raise ConfigError(f"--hover does not use {', '.join(unused)}: leave out what belongs to --bench and --fit")
 
 
 def _again(save: Path) -> str:

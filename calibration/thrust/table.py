@@ -74,8 +74,8 @@ def read_thrust_csv(
 ) -> list[StandRun]:
     """The runs of a file; raises `DataError` with one line if it is not a thrust stand's table.
 
-    thrust_unit: gf, kgf, N, … where the header does not say. voltage_v: for a table without voltage [V]. command_unit:
-    a unit of `COMMAND_UNITS` that replaces that of the header.
+    thrust_unit: gf, kgf, N, … where the header does not say; another one than the header's is refused. voltage_v: for a
+    table without voltage [V], refused with one. command_unit: a unit of `COMMAND_UNITS` that replaces that of the header.
     """
     path = Path(path)
     text = _decode(path)
@@ -89,6 +89,11 @@ def read_thrust_csv(
     if "voltage" not in columns and voltage_v is None:
         found = _list(lines[header], separator)
         raise DataError(f"{path}: no column for {NAMES['voltage']} among {found}; give a constant one with --voltage")
+    if "voltage" in columns and voltage_v is not None:
+        raise DataError(
+            f"{path}: --voltage {voltage_v:g}: the table has voltages of its own, '{columns['voltage'].title}': leave the"
+            " option out"
+        )
     if command_unit is not None:
         command = columns["command"]
         columns = columns | {"command": Column(command.index, command.title, command_unit)}
@@ -339,9 +344,14 @@ def _dshot(path: Path, raw: Array, column: Column, unit: str) -> tuple[Array, bo
     return np.maximum(raw - DSHOT_LOW, 0) / (DSHOT_HIGH - DSHOT_LOW), False, note
 
 
-def _thrust(path: Path, raw: Array, column: Column, unit: str | None) -> tuple[Array, str]:
-    """Thrust [N], and a sentence on an assumed unit or ""."""
-    unit = (column.unit or unit or "").lower()
+def _thrust(path: Path, raw: Array, column: Column, given: str | None) -> tuple[Array, str]:
+    """Thrust [N], and a sentence on an assumed unit or ""; given: the unit of --thrust-unit."""
+    if given and column.unit and NEWTONS.get(column.unit) != NEWTONS.get(given.lower()):
+        raise DataError(
+            f"{path}: --thrust-unit {given}: the table says that '{column.title}' is in {column.unit}: leave the option out,"
+            " or correct the table"
+        )
+    unit = (column.unit or given or "").lower()
     if unit in NEWTONS:
         return raw * NEWTONS[unit], ""
     if unit:

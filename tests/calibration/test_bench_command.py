@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from bench_user import User
+from calibration_paths import BENCHES
 from click.testing import CliRunner
 from thrust_stand import Battery, Motor, record, script, sweep, up_and_down, write_csv
 
@@ -244,6 +245,12 @@ def test_another_sweep_cannot_go_on_in_the_same_file(tmp_path, monkeypatch):
         ),
         (["--hover", "1.8", "0.34", "--voltage", "15", "--fit"], "give one of --bench FILE, --fit"),
         (["--bench", "absent.toml"], "absent.toml: no such file"),
+        (["--fit", "down.csv", "--voltage", "15"], "down.csv: --voltage 15: the table has voltages of its own"),
+        (["--fit", "table.csv", "--voltage", "15", "--thrust-unit", "gf"], "'thrust_n' is in n: leave the option out"),
+        (
+            ["--bench", str(BENCHES / "hx711.toml"), "--voltage", "15", "--thrust-unit", "N", "--command-unit", "us"],
+            "--bench does not use --voltage, --thrust-unit, --command-unit: leave out what belongs to --fit",
+        ),
         (["--fit", "table.csv"], "table.csv: no column for the voltage"),
         (["--fit", "table.csv", "--voltage", "15", "--pwm-min", "1900"], "less than 300 µs apart"),
         (["--fit", "table.csv", "--voltage", "15", "--mass", "50"], "50 kg on 6 motors cannot hover"),

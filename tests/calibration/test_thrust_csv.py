@@ -132,7 +132,9 @@ def test_a_table_without_voltage_is_refused_unless_one_is_given(tmp_path, readin
     with pytest.raises(DataError, match=r"a\.csv: no column for the voltage .* 'pwm_us', 'thrust_gf'; .*--voltage"):
         read_thrust_csv(path)
     assert set(read_thrust_csv(path, voltage_v=14.8)[0].voltage_v) == {14.8}
-    same(read_thrust_csv(write_csv(tmp_path / "b.csv", readings), voltage_v=14.8)[0], readings)
+    path = write_csv(tmp_path / "b.csv", readings)
+    with pytest.raises(DataError, match=r"b\.csv: --voltage 14\.8: the table has voltages of its own, 'voltage_v'"):
+        read_thrust_csv(path, voltage_v=14.8)
 
 
 def test_thrust_without_unit(tmp_path, readings):
@@ -144,7 +146,10 @@ def test_thrust_without_unit(tmp_path, readings):
     with pytest.raises(DataError, match=r"b\.csv: 'thrust' has no unit .*--thrust-unit"):
         read_thrust_csv(path)
     same(read_thrust_csv(path, thrust_unit="N")[0], readings)
-    same(read_thrust_csv(write_csv(tmp_path / "c.csv", readings), thrust_unit="N")[0], readings)
+    path = write_csv(tmp_path / "c.csv", readings)
+    same(read_thrust_csv(path, thrust_unit="gf")[0], readings)  # the header's
+    with pytest.raises(DataError, match=r"c\.csv: --thrust-unit N: the table says that 'thrust_gf' is in gf"):
+        read_thrust_csv(path, thrust_unit="N")
 
 
 @pytest.mark.parametrize(
