@@ -8,7 +8,7 @@ q̂ = exp(e_W) ⊗ q ⊗ exp(n_B). GNSS follows the paper's virtual GNSS (Kalait
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -157,6 +157,9 @@ class Face(NamedTuple):
     normal_W: Vec3  # out of the wall
 
 
+Look = Callable[[Array, Vec3], float]  # from a point along a unit vector to what is in the way [m]; inf: nothing
+
+
 class SensorFrame(NamedTuple):
     """All sensors at ``stamp_s``. Vectors are plain tuples and never change."""
 
@@ -228,9 +231,9 @@ class Sensors:
     ``gnss_bias_W`` is the part of the GNSS error that successive fixes share: random walk and jumps [m].
     """
 
-    def __init__(self, config: SensorConfig, seed: int, face: Face | None = None) -> None:
-        """face: what is in front of the range finder; None: nothing."""
-        self._config, self._face = config, face
+    def __init__(self, config: SensorConfig, seed: int, ahead: Face | Look | None = None) -> None:
+        """ahead: what is in front of the range finder; None: nothing."""
+        self._config, self._ahead = config, ahead
         # One stream per sensor: more noise on one of them leaves the others as they were.
         imu, attitude, gnss, baro, battery, range_finder = (
             NormalNoise(np.random.default_rng(s)) for s in np.random.SeedSequence(seed).spawn(6)
@@ -398,14 +401,17 @@ class Sensors:
         return RangeReading(min(max(measured_m, 0.0), c.max_m), c.min_m, c.max_m)
 
     def _distance_ahead_m(self, truth: TrueMotion) -> float:
-        """From the aircraft along body x to the face; inf where it does not look at it."""
-        if self._face is None:
+        """From the aircraft along body x to what is in the way; inf where nothing is."""
+        face = self._ahead
+        if face is None:
             return math.inf
         w, x, y, z = truth.q_WB.tolist()
         ahead_W = (1.0 - 2.0 * (y * y + z * z), 2.0 * (x * y + w * z), 2.0 * (x * z - w * y))
-        normal_W = self._face.normal_W
+        if not isinstance(face, Face):
+            return face(truth.p_W, ahead_W)
+        normal_W = face.normal_W
         approach = -sum(n * a for n, a in zip(normal_W, ahead_W, strict=True))
-        before_m = sum(n * (a - f) for n, a, f in zip(normal_W, truth.p_W.tolist(), self._face.p_W, strict=True))
+        before_m = sum(n * (a - f) for n, a, f in zip(normal_W, truth.p_W.tolist(), face.p_W, strict=True))
         return before_m / approach if approach > 1e-6 and before_m >= 0.0 else math.inf
 
 

@@ -5,6 +5,7 @@ images.
 """
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -30,9 +31,9 @@ from sitl.marker_attacks import MarkerAttacks
 from sitl.payload_camera import SimulatedPayload
 from sitl.pilot import ScriptedPilot
 from sitl.plant import Plant
-from sitl.scenario import LoadedScenario, Scenario
+from sitl.scenario import LoadedScenario
 from sitl.scene import PlacedBundle
-from sitl.sensors import Face, SensorFrame, Sensors
+from sitl.sensors import Face, Look, SensorFrame, Sensors
 from sitl.solids.air import SolidAir
 from sitl.solids.contact import SolidContact
 from sitl.solids.solids import GLUED_M, Solids
@@ -109,7 +110,7 @@ class World:
             self.air = SolidAir(loaded.solids, self.plant, scenario.wind.mean_m_s)
         self._jets = bool(scenario.wind.jets)
         self._places_B = np.array([(0, 0, 0), *(hub.p_m for hub in airframe.hubs)])
-        self.sensors = Sensors(scenario.sensors, streams[2], _face(scenario))
+        self.sensors = Sensors(scenario.sensors, streams[2], _ahead(loaded))
         self.autopilot: FlightController = autopilot or _built_in_autopilot(
             loaded, airframe, streams[3], stream_rates_hz
         )
@@ -274,12 +275,24 @@ def _pose(placed: PlacedBundle) -> tuple[Vec3, Quat]:
     return placed.p_W, quat(quat_from_rpy(*placed.rpy_rad))
 
 
-def _face(scenario: Scenario) -> Face | None:
-    """The face of the structure: the plane of the first bundle as it really stands, whatever an attack shows."""
-    if not scenario.scene.bundles:
+def _ahead(loaded: LoadedScenario) -> Face | Look | None:
+    """What the flight controller's range finder measures: the solids of the world and the ground.
+
+    In a world without solids it is the face of the structure: the plane of the first bundle as it really stands, whatever an attack shows.
+    """
+    if loaded.solids is not None:
+        return functools.partial(_distance_to_solids_m, loaded.solids)
+    bundles = loaded.scenario.scene.bundles
+    if not bundles:
         return None
-    p_W, q_WM = _pose(scenario.scene.bundles[0])
+    p_W, q_WM = _pose(bundles[0])
     return Face(p_W, vec3(rotation_matrix(q_WM)[:, 2]))
+
+
+def _distance_to_solids_m(solids: Solids, origin_W: Array, direction_W: Vec3) -> float:
+    """From a point along a unit vector to the first solid or the ground z = 0 [m]; inf: there is nothing."""
+    ground_m = -float(origin_W[2]) / direction_W[2] if direction_W[2] < 0.0 <= origin_W[2] else math.inf
+    return min(float(solids.first_hit(origin_W, np.array(direction_W))), ground_m)
 
 
 def _painter(solids: Solids) -> Painter:

@@ -228,8 +228,8 @@ WITH_FINDER = replace(PAPER, range_finder=FINDER)
 FACE = Face((6.0, 0.0, 3.0), (-1.0, 0.0, 0.0))
 
 
-def ranges(truth, face=FACE):
-    sensors = Sensors(WITH_FINDER, 1, face)
+def ranges(truth, ahead=FACE):
+    sensors = Sensors(WITH_FINDER, 1, ahead)
     frames = [sensors.sample(i * FRAME_S, truth) for i in range(round(20.0 / FRAME_S))]
     return np.array([frame.range.range_m for frame in frames if frame.range is not None])
 
@@ -246,7 +246,20 @@ def test_the_range_finder_measures_along_the_nose_with_its_rate_and_noise(rpy, t
 @pytest.mark.parametrize("truth", [motion(p_W=(-9.0, 0.0, 3.0), rpy=(0, 0, 0)), motion(rpy=(0, 0, 2.0))])
 def test_the_range_finder_reports_its_maximum_when_nothing_is_in_range(truth):
     assert set(ranges(truth)) == {12.0}
-    assert set(ranges(motion(rpy=(0, 0, 0)), face=None)) == {12.0}
+    assert set(ranges(motion(rpy=(0, 0, 0)), ahead=None)) == {12.0}
+
+
+def test_the_range_finder_measures_along_body_x_what_the_world_has_ahead():
+    asked = []
+
+    def look(origin_W, direction_W):
+        asked.append((origin_W.tolist(), direction_W))
+        return 7.0
+
+    measured_m = ranges(motion(p_W=(1.0, -2.0, 3.0), rpy=(0.0, 0.1, 0.4)), look)
+    assert measured_m.mean() == pytest.approx(7.0, abs=0.005)
+    along_W = (np.cos(0.1) * np.cos(0.4), np.cos(0.1) * np.sin(0.4), -np.sin(0.1))
+    assert asked[0][0] == [1.0, -2.0, 3.0] and asked[0][1] == pytest.approx(along_W)
 
 
 def test_a_range_finder_leaves_the_other_sensors_as_they_were():

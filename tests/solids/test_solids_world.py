@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from companion.core.enums import Phase
+from companion.core.frames import quat_from_rpy
 from companion.core.messages import Contact, MissionStatus, Truth
 from companion.mission.plan import Limits
 from companion.recording.log import read_log
@@ -16,6 +17,7 @@ from sitl.campaign.flights import plan_campaign
 from sitl.flight_end import FlightEnd, judge
 from sitl.refly import unpack
 from sitl.scenario import load_scenario
+from sitl.sensors import RangeFinderConfig
 from sitl.simulate import simulate
 from sitl.solids.solids import Solids
 from sitl.solids.world_file import Box
@@ -80,6 +82,24 @@ def test_rotors_feel_the_deck_above_and_the_pier_beside(loaded):
     hover(world, (5.0, 6.0, 3.0))
     world.advance()
     assert np.isinf(world.plant.clearance_m).all() and not world.plant.surfaces_W.any()
+
+
+@pytest.mark.parametrize(
+    ("p_W", "rpy", "true_m"),
+    [
+        ((8.0, 6.0, 4.0), (0.0, 0.0, 0.0), 40.0),  # between the piers: nothing in range
+        ((8.0, 0.0, 4.0), (0.0, 0.0, 0.0), 4.01),  # the pier
+        ((16.0, 0.0, 4.0), (0.0, 0.0, np.pi), 1.99),  # its other side
+        ((8.0, 6.0, 3.0), (0.0, np.pi / 2, 0.0), 3.0),  # the ground
+    ],
+)
+def test_the_range_finder_of_the_flight_controller_measures_the_solids_and_the_ground(loaded, p_W, rpy, true_m):
+    finder = RangeFinderConfig(rate_hz=20.0, noise_m=0.0, min_m=0.2, max_m=40.0)
+    scenario = replace(loaded.scenario, sensors=replace(loaded.scenario.sensors, range_finder=finder))
+    world = World(replace(loaded, scenario=scenario), 1)
+    hover(world, p_W)
+    world.plant.q_WB[:] = quat_from_rpy(*rpy)
+    assert world.sensors.sample(0.0, world.plant).range.range_m == pytest.approx(true_m, abs=1e-6)
 
 
 def test_the_wind_is_weaker_behind_the_pier_unless_the_world_says_otherwise(loaded):
