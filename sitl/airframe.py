@@ -26,6 +26,7 @@ BESIDE_RADII = (
 )
 NOT_BALANCED = 0.1  # share of the rotors' torque that is left about z at equal thrusts
 SINGULAR = 0.05  # least singular value of the normalised effectiveness over the largest one
+FOOT_SINKS_M = 0.02  # twice as far as a landing on a solid presses the feet into it
 HOVER_SHARE_MAX = 0.85  # of a rotor's thrust: the rest must hold the aircraft in wind
 
 _COS_30, _S, _L = math.sqrt(3) / 2, math.sqrt(0.5), math.cos(math.pi / 8)
@@ -214,6 +215,23 @@ class Airframe(Section, frozen=True):
             return self.wheelbase_m / 2
         return max(math.hypot(*hub.p_m[:2]) for hub in self.hub)
 
+    @property
+    def feet_B(self) -> tuple[tuple[float, float, float], ...]:
+        """The four feet, at 45, 135, 225 and 315 degrees [m]."""
+        side, z = self.ground.foot_radius_m / math.sqrt(2), -self.ground.foot_height_m
+        return (side, side, z), (-side, side, z), (-side, -side, z), (side, -side, z)
+
+    @property
+    def hull_radius_m(self) -> float:
+        """How far the hull reaches to the side: what the discs of the rotors leave free."""
+        return max(self.arm_m - self.rotor.radius_m, 0.0)
+
+    @property
+    def hull_half_height_m(self) -> float:
+        """How far it reaches up and down: not above the highest hub, and so that the feet touch a surface before it."""
+        above_m = max(0.0, *(hub.p_m[2] for hub in self.hubs))
+        return min(self.hull_radius_m, above_m, max(self.ground.foot_height_m - FOOT_SINKS_M, 0.0))
+
     def upper_of(self, k: int) -> int | None:
         """The rotor over rotor k in a coaxial pair, None if rotor k has free air above."""
         hubs, reach_m = self.hubs, COAXIAL_RADII * self.rotor.radius_m
@@ -241,7 +259,7 @@ class Airframe(Section, frozen=True):
             return "linear_drag: the file has rotor_drag, too, and an aircraft has one model of drag: leave one out"
         if self.motor and not self.rotor.inertia_kg_m2 > 0:
             return "motor: needs rotor.inertia_kg_m2 > 0, the inertia that its torque speeds up"
-        return self._form_problem() or self._pair_problem() or _balance_problem(self)
+        return self._form_problem() or self._pair_problem() or self._legs_problem() or _balance_problem(self)
 
     def _form_problem(self) -> str:
         if (self.frame is None) == (not self.hub):
@@ -255,6 +273,16 @@ class Airframe(Section, frozen=True):
                 return f"{key}: {'needed with frame' if value is None else 'belongs to frame; the file has [[hub]]'}"
         if len(self.hubs) > ROTORS_MAX:
             return f"hub: {len(self.hubs)} rotors, at most {ROTORS_MAX} are simulated"
+        return ""
+
+    def _legs_problem(self) -> str:
+        for k, hub in enumerate(self.hubs):
+            below_m = self.rotor.radius_m * math.sin(hub.tilt_rad) - hub.p_m[2]
+            if below_m >= self.ground.foot_height_m:
+                return (
+                    f"ground.foot_height_m = {self.ground.foot_height_m:g}: must be above {below_m:.3f}, which is how far "
+                    f"the disc of rotor {k} reaches below the centre of mass"
+                )
         return ""
 
     def _pair_problem(self) -> str:

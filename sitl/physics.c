@@ -19,7 +19,7 @@
 #define ROTORS_MAX 16 /* arrays have places for so many, and `rotors` of them are used */
 #define FEET 4
 #define GROUND_CONTACTS_MAX (FEET + ROTORS_MAX) /* feet and hubs: a craft on its back lies on its rotor hubs */
-#define CONTACTS_MAX (GROUND_CONTACTS_MAX + 1)  /* with solids: also the hull, a sphere around the origin, the last */
+#define CONTACTS_MAX (GROUND_CONTACTS_MAX + 1)  /* with solids: also the hull, around the origin, the last */
 #define DELAY_MAX 201            /* steps in the command ring, one more than the longest delay */
 #define STEP_S 1e-3
 #define PI 3.14159265358979323846
@@ -63,7 +63,7 @@ typedef struct {
     double contact_damping_n_s_m;
     double friction;
     double disc_radius_m;
-    double hull_radius_m;
+    double hull_disc_m, hull_ball_m; /* the hull: all points within hull_ball_m of a disc around the origin */
     double surface_stiffness_n_m[CONTACTS_MAX];
     double surface_damping_n_s_m[CONTACTS_MAX];
     int64_t delay_steps;
@@ -287,7 +287,8 @@ static int contact(const parameters_t *c, const state_t *s, int64_t k, const dou
 
 static int has_surface(const double *plane) { return plane[0] != 0 || plane[1] != 0 || plane[2] != 0; }
 
-/* Deepest point (relative to p, in W) of contact shape k in direction -n: of a foot itself, of a rotor on its rim.
+/* Deepest point (relative to p, in W) of contact shape k in direction -n: of a foot itself, of a rotor on its rim, of the
+ * hull hull_ball_m from the rim of its disc.
  *
  * Where a disc is parallel to the surface, every point is deepest: the hub.
  */
@@ -295,7 +296,12 @@ static void deepest(const parameters_t *c, int64_t k, double R[3][3], const doub
 {
     double n_B[3], at_B[3];
     if (k == ground_contacts(c)) {
-        for (int i = 0; i < 3; i++) arm_W[i] = -c->hull_radius_m * n_W[i];
+        double arm_B[3] = {0};
+        to_body(R, n_W, n_B);
+        const double length = sqrt(n_B[0] * n_B[0] + n_B[1] * n_B[1]);
+        for (int i = 0; i < 2 && length > 1e-9; i++) arm_B[i] = -c->hull_disc_m * n_B[i] / length;
+        to_world(R, arm_B, arm_W);
+        for (int i = 0; i < 3; i++) arm_W[i] -= c->hull_ball_m * n_W[i];
         return;
     }
     memcpy(at_B, c->contact_B[k], sizeof at_B);

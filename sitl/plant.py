@@ -25,6 +25,7 @@ BATTERY_STEPS = 20  # the battery follows at 50 Hz: slow against its time consta
 
 # Contact with solids, of the lightest mass at one spring: 21 steps in a period, and a bounce to 0.37 of the speed.
 SURFACE_RATE_RAD_S, SURFACE_DAMPING_RATIO = 300.0, 0.3
+HULL_RATE_RAD_S = 600.0  # ten steps: 30 m/s end after 3.4 cm
 
 FEET, DELAY_MAX = 4, 201
 _ROTORS, _GROUND, _CONTACTS = ROTORS_MAX, FEET + ROTORS_MAX, FEET + ROTORS_MAX + 1  # places in the arrays of physics.c
@@ -77,7 +78,8 @@ class _Parameters(ctypes.Structure):
         ("contact_damping_n_s_m", _D),
         ("friction", _D),
         ("disc_radius_m", _D),
-        ("hull_radius_m", _D),
+        ("hull_disc_m", _D),
+        ("hull_ball_m", _D),
         ("surface_stiffness_n_m", _D * _CONTACTS),
         ("surface_damping_n_s_m", _D * _CONTACTS),
         ("delay_steps", ctypes.c_int64),
@@ -149,14 +151,16 @@ class Plant:
         battery_voltage_v, battery_remaining, on_ground, time_s, mass_kg, rest_height_m
 
     Solids: each of the `contacts` shapes can have one plane beside it, valid until it is written again: four feet,
-    which are points, the rotors, which are discs, and the hull, the sphere around the origin that touches the discs.
+    which are points, the rotors, which are discs, and the hull: all points near a disc around the origin. To the side it
+    ends where the rotors begin; up and down it reaches neither above the hubs nor below the feet.
     The ground z = 0 is always there and carries feet and hubs.
 
         surfaces_W            input (contacts, 4): unit normal n into the free space and offset d [m]: free where
                               n·x ≥ d; all zeros: none. A shape that touches must keep its face until it is free again,
                               or it can leave a thin solid on the other side.
-        shapes_B              centres of the shapes (contacts, 3), and shape_radius_m (contacts,): 0, disc or sphere
-        shape_axis_B          normals of the discs (contacts, 3); of the others z
+        shapes_B              centres of the shapes (contacts, 3), shape_radius_m (contacts,): of the discs, and
+                              shape_ball_m (contacts,): how far from its disc a shape reaches; 0 but for the hull
+        shape_axis_B          normals of the discs (contacts, 3); of the feet z
         contact_force_W       of the surface on each shape (contacts, 3) [N]; contact_depth_m: how deep it is (contacts,)
         contact_W             its deepest point (contacts, 3) [m], defined where contact_depth_m > 0
         contact_peak_n        largest force in the last call of `step` (contacts,) [N]
@@ -201,8 +205,9 @@ class Plant:
         self.surfaces_W = np.frombuffer(state.surface_W).reshape(-1, 4)[: self.contacts]
         feet_and_hubs = np.frombuffer(self._parameters.contact_B).reshape(-1, 3)[: FEET + n]
         self.shapes_B = np.vstack([feet_and_hubs, np.zeros((1, 3))])
-        radii = (0.0, self._parameters.disc_radius_m, self._parameters.hull_radius_m)
+        radii = (0.0, self._parameters.disc_radius_m, self._parameters.hull_disc_m)
         self.shape_radius_m = np.repeat(radii, (FEET, n, 1))
+        self.shape_ball_m = np.repeat((0.0, 0.0, self._parameters.hull_ball_m), (FEET, n, 1))
         self.shape_axis_B = np.tile((0.0, 0.0, 1.0), (self.contacts, 1))
         self.shape_axis_B[FEET : FEET + n] = [hub.axis_B for hub in airframe.hubs]
         self.contact_W = np.frombuffer(state.contact_W).reshape(-1, 3)[: self.contacts]
@@ -280,8 +285,6 @@ def _parameters(airframe: Airframe, rng: np.random.Generator) -> _Parameters:
     if motor:
         rise_s = fall_s = rotor.inertia_kg_m2 * motor.idle_speed_rad_s / motor.starting_torque_n_m
     hubs, shares = [hub.p_m for hub in airframe.hubs], np.array(airframe.thrust_shares)
-    side = ground.foot_radius_m / math.sqrt(2)
-    feet = [(x * side, y * side, -ground.foot_height_m) for x, y in ((1, 1), (-1, 1), (-1, -1), (1, -1))]
     spread = rng.standard_normal(len(hubs))
     factors = 1 + rotor.thrust_spread * (spread - spread.mean())
     c = _Parameters(
@@ -301,7 +304,8 @@ def _parameters(airframe: Airframe, rng: np.random.Generator) -> _Parameters:
         contact_damping_n_s_m=ground.damping_n_s_m,
         friction=ground.friction,
         disc_radius_m=rotor.radius_m,
-        hull_radius_m=max(airframe.arm_m - rotor.radius_m, 0.0),  # what the discs leave free
+        hull_disc_m=airframe.hull_radius_m - airframe.hull_half_height_m,
+        hull_ball_m=airframe.hull_half_height_m,
         delay_steps=round(airframe.command_delay_s / STEP_S),
     )
     c.ground_effect = bool(airframe.ground_effect)
@@ -324,7 +328,7 @@ def _parameters(airframe: Airframe, rng: np.random.Generator) -> _Parameters:
         ("drag_linear", drag.linear_n_s_m),
         ("drag_quadratic", drag.quadratic_n_s2_m2),
         ("drag_angular", drag.angular_n_m_s),
-        ("contact_B", feet + hubs),
+        ("contact_B", [*airframe.feet_B, *hubs]),
     ):
         numbers = np.asarray(value, dtype=float).ravel()
         np.frombuffer(getattr(c, name))[: len(numbers)] = numbers
@@ -334,10 +338,13 @@ def _parameters(airframe: Airframe, rng: np.random.Generator) -> _Parameters:
 def _surface_springs(airframe: Airframe) -> tuple[Array, Array]:
     """Stiffness [N/m] and damping [N s/m] of each contact shape: as stiff as the step allows, so that a fast craft stops soon.
 
-    The lightest way to push the craft is at the rim of a rotor, where it has the mass (1/m + r²/J)^-1. The hull has no
-    lever and carries the whole mass: at 30 m/s the origin stays out of a solid.
+    The lightest way to push the craft is at the rim of a rotor, where it has the mass (1/m + r²/J)^-1. The hull has
+    nearly no lever and carries the whole mass, with twice the rate: at 30 m/s the origin stays out of a solid though the
+    hull is only a few centimetres high.
     """
     reach_m = airframe.arm_m + airframe.rotor.radius_m
     light_kg = 1 / (1 / airframe.mass_kg + reach_m**2 / min(airframe.inertia_kg_m2))
     pushed_kg = np.append(np.full(FEET + len(airframe.hubs), light_kg), airframe.mass_kg)
-    return pushed_kg * SURFACE_RATE_RAD_S**2, 2 * SURFACE_DAMPING_RATIO * pushed_kg * SURFACE_RATE_RAD_S
+    rate_rad_s = np.full(len(pushed_kg), SURFACE_RATE_RAD_S)
+    rate_rad_s[-1] = HULL_RATE_RAD_S
+    return pushed_kg * rate_rad_s**2, 2 * SURFACE_DAMPING_RATIO * pushed_kg * rate_rad_s

@@ -33,10 +33,10 @@ class SolidContact:
         self._solids, self._plant = solids, plant
         shapes = plant.contacts
         self._shapes = np.zeros(shapes, dtype=SHAPE)
-        sphere = np.arange(shapes) == shapes - 1  # the hull; all others are discs, the feet of radius 0
-        self._shapes["radius_m"] = np.where(sphere, 0.0, plant.shape_radius_m)
-        self._shapes["ball_m"] = np.where(sphere, plant.shape_radius_m, 0.0)
-        self._reach_m = float(np.max(np.linalg.norm(plant.shapes_B, axis=1) + plant.shape_radius_m)) + NEAR_M
+        self._shapes["radius_m"] = plant.shape_radius_m
+        self._shapes["ball_m"] = plant.shape_ball_m
+        reaches_m = np.linalg.norm(plant.shapes_B, axis=1) + plant.shape_radius_m + plant.shape_ball_m
+        self._reach_m = float(np.max(reaches_m)) + NEAR_M
         self._memory = np.zeros((shapes, len(solids.names)), dtype=MEMORY)
         self._planes_W = np.empty((shapes, 4))
         self._index = np.empty(shapes, dtype=np.int64)

@@ -28,6 +28,7 @@ def test_every_airframe_file_loads_by_name_and_by_path(path):
         ("cells = 4", "cells = 0", ("battery.cells = 0",)),
         ("[3.30, 3.61, ", "[3.30, ", ("battery.open_circuit_v",)),
         ("[ground]", "[gruond]", ("gruond", "unknown key")),
+        ("height_m = 0.03", "height_m = -0.2", ("ground.foot_height_m = 0.18", "above 0.200", "rotor 0")),
     ],
 )
 def test_a_bad_key_is_refused_by_name(tmp_path, old, new, expected):

@@ -92,7 +92,7 @@ def test_a_disc_along_its_face_touches_with_its_hub(airframe):
     plant.surfaces_W[FEET:] = [0.0, 0.0, -1.0, -50.0]
     plant.step(OFF, 0)
     np.testing.assert_allclose(plant.contact_W[FEET:-1], plant.p_W + hubs_B(airframe), atol=1e-12)
-    np.testing.assert_allclose(plant.contact_W[-1], plant.p_W + [0, 0, plant.shape_radius_m[-1]], atol=1e-12)
+    np.testing.assert_allclose(plant.contact_W[-1], plant.p_W + [0, 0, plant.shape_ball_m[-1]], atol=1e-12)
 
 
 def test_a_surface_out_of_reach_changes_nothing(airframe):

@@ -100,14 +100,16 @@ def flat(name="table", top_m=5.0, size_m=(2.0, 2.0, 0.1)):
     return Box(name=name, p_W=(0.0, 0.0, top_m - size_m[2] / 2), size_m=size_m, **COMMON)
 
 
-def drop(solids, speed_m_s=0.0, seconds=1.0, height_m=0.01, rpy=(0.0, 0.0, 0.0), p_xy=(0.0, 0.0), v_xy=(0.0, 0.0)):
-    plant = Plant(load_airframe("f550"), 1)
+def drop(
+    solids, speed_m_s=0.0, seconds=1.0, height_m=0.01, rpy=(0.0, 0.0, 0.0), p_xy=(0.0, 0.0), v_xy=(0.0, 0.0), frame=None
+):
+    plant = Plant(frame or load_airframe("f550"), 1)
     plant.p_W[:] = *p_xy, 5.0 + plant.airframe.ground.foot_height_m + height_m
     plant.v_W[:] = *v_xy, -speed_m_s
     plant.q_WB[:] = quat_from_rpy(*rpy)
     contact = SolidContact(solids, plant)
     for _ in range(round(seconds / 0.004)):
-        contact.step(OFF, 4, CALM, NO_FORCE)
+        contact.step(np.zeros(plant.rotors), 4, CALM, NO_FORCE)
     return contact, plant
 
 
@@ -122,6 +124,31 @@ def test_a_slow_descent_onto_a_top_is_a_landing_and_the_top_carries():
     weight = plant.mass_kg * GRAVITY_M_S2
     assert plant.contact_force_W[:FEET, 2].sum() == pytest.approx(weight, rel=1e-2)
     assert landing.force_n > weight
+
+
+@pytest.mark.parametrize("name", ["f450", "f550", "aurelia_x6", "x8"])
+def test_on_short_legs_the_feet_touch_a_top_before_the_hull(name):
+    frame = load_airframe(name, {"ground": {"foot_height_m": 0.08}})
+    assert frame.arm_m - frame.rotor.radius_m > 0.08  # as far as a sphere between the discs would reach
+    contact, plant = drop(solids_of(flat(size_m=(4.0, 4.0, 0.1))), speed_m_s=1.4, frame=frame)
+    assert [c.landing for c in contact.contacts] == [True]
+    assert plant.on_ground and plant.p_W[2] == pytest.approx(5.08, abs=5e-3)
+
+
+@pytest.mark.parametrize("name", ["f450", "f550", "aurelia_x6", "x8"])
+def test_an_aircraft_that_rises_to_a_deck_touches_it_with_its_rotors(name):
+    plant = Plant(load_airframe(name), 1)
+    top_m = max(hub.p_m[2] for hub in plant.airframe.hubs)
+    plant.p_W[:] = 0.0, 0.0, 5.0 - top_m - 0.02
+    plant.v_W[2] = 0.8
+    contact = SolidContact(solids_of(flat(top_m=5.1, size_m=(4.0, 4.0, 0.1))), plant)
+    for _ in range(50):
+        before_m = float(plant.p_W[2])
+        contact.step(np.zeros(plant.rotors), 1, CALM, NO_FORCE)
+        if contact.contacts:
+            break
+    assert contact.contacts and 5.0 - top_m - before_m < 2e-3
+    assert plant.contact_peak_n[FEET : FEET + plant.rotors].max() > 0.0
 
 
 @pytest.mark.parametrize(
