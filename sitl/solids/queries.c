@@ -208,7 +208,8 @@ static double distance_of(const double *a, const double *b)
     return sqrt(dot(d, d));
 }
 
-/* n_S: outward normal of the solid at q_S, which is the direction from q_S to p_S outside, else of the nearest face. */
+/* n_S: outward normal of the solid at q_S, which is the direction from q_S to p_S outside, else of the nearest face. Nearer
+ * than TOUCHING_M, where the direction is rounding or 0/0, it is that of the nearest face, too. */
 static double closest_box(const double *half, const double *p, double *q, double *n)
 {
     int inside = 1, axis = 0;
@@ -226,7 +227,8 @@ static double closest_box(const double *half, const double *p, double *q, double
         return -least;
     }
     const double distance = distance_of(p, q);
-    for (int i = 0; i < 3; i++) n[i] = (p[i] - q[i]) / distance;
+    for (int i = 0; i < 3 && distance >= TOUCHING_M; i++) n[i] = (p[i] - q[i]) / distance;
+    if (distance < TOUCHING_M) n[axis] = p[axis] < 0 ? -1 : 1;
     return distance;
 }
 
@@ -248,7 +250,9 @@ static double closest_cylinder(const double *half, const double *p, double *q, d
     if (side >= 0) memcpy(q, p, 2 * sizeof *q); /* above an end */
     if (end >= 0) q[2] = p[2];                  /* beside the shell */
     const double distance = distance_of(p, q);
-    for (int i = 0; i < 3; i++) n[i] = (p[i] - q[i]) / distance;
+    for (int i = 0; i < 3 && distance >= TOUCHING_M; i++) n[i] = (p[i] - q[i]) / distance;
+    if (distance < TOUCHING_M && side <= end) n[0] = x, n[1] = y;
+    if (distance < TOUCHING_M && end < side) n[2] = up;
     return distance;
 }
 

@@ -64,6 +64,31 @@ def test_the_nearest_point_is_on_the_surface_and_the_normal_points_out_of_the_so
     assert (near.solid == 0).all()
 
 
+def check_touching_normals(solids, points, expected):
+    near = solids.nearest(points)
+    assert np.abs(near.distance_m).max() < 1e-12
+    np.testing.assert_allclose(near.normal_W, expected, atol=1e-9)
+
+
+def test_points_on_the_shell_and_the_ends_of_cylinders_have_their_normals():
+    for radius_m in np.random.default_rng(1).uniform(0.01, 5.0, 200):
+        one = msgspec.structs.replace(CYLINDER, radius_m=float(radius_m), p_W=(0.0, 0.0, 0.0), rpy_rad=(0.0, 0.0, 0.0))
+        angle = np.linspace(0.0, 2 * np.pi, 101)
+        around = np.column_stack([np.cos(angle), np.sin(angle), 0.0 * angle])
+        solids = solids_of(one)
+        check_touching_normals(solids, radius_m * around + (0.0, 0.0, 0.3), around)
+        up = np.array([0.0, 0.0, 1.0])
+        ends = 0.9 * radius_m * around
+        check_touching_normals(solids, ends + one.length_m / 2 * up, np.tile(up, (101, 1)))
+        check_touching_normals(solids, ends - one.length_m / 2 * up, np.tile(-up, (101, 1)))
+
+
+def test_points_on_a_plate_and_as_near_as_numbers_can_be_have_its_normal():
+    plate = solids_of(msgspec.structs.replace(PLATE, p_W=(0.0, 0.0, 0.0), rpy_rad=(0.0, 0.0, 0.0)))
+    check_touching_normals(plate, np.array([[0.1, 0.2, 0.0], [0.1, 0.2, 1e-200]]), np.tile((0.0, 0.0, 1.0), (2, 1)))
+    check_touching_normals(plate, np.array([[0.1, 0.2, -1e-200]]), [(0.0, 0.0, -1.0)])
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_ray_ends_on_the_surface_and_passes_no_other_before(kind, folder):
     one = solid(kind, folder)
