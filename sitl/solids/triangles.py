@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from companion.core.arrays import Array, Image8
 from companion.core.config import ConfigError
@@ -17,6 +19,7 @@ Triangles = NDArray[np.int32]
 
 SIDES_PER_TURN = 64  # of a drawn cylinder: 0.1 % of its radius from the true surface
 TRIANGLES_MAX = 200_000  # of one mesh
+CORNERS_TESTED = 8  # of a body, about, for whether it is inside another one
 
 
 class SolidMesh(NamedTuple):
@@ -47,6 +50,14 @@ class Surface(NamedTuple):
     triangles: Triangles
     right_down_m: Array
     uv: Array | None = None
+
+
+class _Body(NamedTuple):
+    """A connected part of a mesh: volume by its winding, in how many others it is, and the low corner of its bounds [m]."""
+
+    volume_m3: float
+    inside: int
+    low: Array
 
 
 def surface_of(solid: Box | Plate | Cylinder | Mesh, where: str, folder: Path) -> Surface:
@@ -154,13 +165,56 @@ def _mesh(solid: Mesh, where: str, folder: Path) -> Surface:
         raise ConfigError(
             f"{key}: {path}: an open mesh: every edge must belong to two triangles, a solid has an inside"
         )
-    if closed.volume < 0:
+    bodies = _bodies(np.asarray(closed.triangles), np.asarray(closed.face_adjacency))
+    inverted = [body.volume_m3 * (-1) ** body.inside < 0 for body in bodies]
+    if all(inverted):  # the whole file is mirrored
         triangles = triangles[:, ::-1]
+    elif any(inverted):
+        wrong = inverted.index(True)
+        x, y, z = bodies[wrong].low
+        raise ConfigError(
+            f"{key}: {path}: body {wrong + 1} of {len(bodies)}, which begins at ({x:.3g}, {y:.3g}, {z:.3g}) m, is inside "
+            f"out: triangles must be counter-clockwise seen from outside, those of a cavity from inside it"
+        )
     uv = getattr(getattr(mesh, "visual", None), "uv", None)
     if uv is not None and len(uv) == len(vertices):
         uv = np.column_stack([uv[:, 0], 1 - uv[:, 1]])  # trimesh counts v upwards
         return Surface(vertices, triangles, uv, uv)
     return _unwrapped(vertices[triangles])
+
+
+def _bodies(corners: Array, adjacent: NDArray[np.int64]) -> list[_Body]:
+    """The bodies of a mesh of closed bodies: triangles (K, 3, 3) and the pairs of them that have an edge in common (E, 2).
+
+    A body is inside another one where all of its tested corners are; of bodies that intersect none is.
+    """
+    edges = coo_array((np.ones(len(adjacent), dtype=bool), adjacent.T), shape=(len(corners),) * 2)
+    _, labels = connected_components(edges, directed=False)
+    order = np.argsort(labels, kind="stable")
+    parts = np.split(corners[order], np.flatnonzero(np.diff(labels[order])) + 1)
+    lows = np.array([part.min(axis=(0, 1)) for part in parts]).T.copy()  # (3, bodies)
+    highs = np.array([part.max(axis=(0, 1)) for part in parts]).T.copy()
+    bodies = []
+    for i, part in enumerate(parts):
+        around = np.flatnonzero(((lows < lows[:, [i]]) & (highs > highs[:, [i]])).all(axis=0))
+        tested = part[:: max(1, len(part) // CORNERS_TESTED), 0]
+        inside = sum(all(abs(_winding_number(parts[j], corner)) > 0.5 for corner in tested) for j in around)
+        a, b, c = np.moveaxis(part - lows[:, i], 1, 0)
+        volume_m3 = float(np.sum(a * np.cross(b, c))) / 6
+        bodies.append(_Body(volume_m3, inside, lows[:, i]))
+    return bodies
+
+
+def _winding_number(corners: Array, point: Array) -> float:
+    """How many times a closed surface goes around a point, by its solid angle.
+
+    A. van Oosterom, J. Strackee, "The solid angle of a plane triangle", IEEE Trans. Biomedical Engineering 30(2), 1983.
+    """
+    a, b, c = np.moveaxis(corners - point, 1, 0)
+    la, lb, lc = (np.linalg.norm(edge, axis=1) for edge in (a, b, c))
+    across = (a * np.cross(b, c)).sum(axis=1)
+    along = la * lb * lc + (a * b).sum(axis=1) * lc + (b * c).sum(axis=1) * la + (c * a).sum(axis=1) * lb
+    return float(np.sum(np.arctan2(across, along))) / (2 * math.pi)
 
 
 def _unwrapped(corners: Array) -> Surface:

@@ -78,6 +78,21 @@ def test_a_mirrored_mesh_file_becomes_a_solid_with_its_inside_inside(tmp_path):
     np.testing.assert_allclose(near.distance_m, (-0.5, 1.5))
 
 
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_bodies_of_a_mesh_are_solid_and_their_cavities_empty_though_the_file_is_mirrored(tmp_path, mirrored):
+    shell, cavity, core = (trimesh.creation.box((size,) * 3) for size in (6.0, 4.0, 2.0))
+    cavity.invert()
+    beside = trimesh.creation.icosphere(subdivisions=1, radius=0.5).apply_translation((10.0, 0.0, 0.0))
+    whole = trimesh.util.concatenate([shell, cavity, core, beside])
+    if mirrored:
+        whole.invert()
+    whole.export(tmp_path / "part.ply")
+    (tmp_path / "w.toml").write_text(HEAD + MESH.replace("[1.0, 2.0, 3.0]", "[0.0, 0.0, 0.0]"))
+    solids = Solids.load(tmp_path / "w.toml")
+    near = solids.nearest(np.array([[2.6, 0.0, 0.0], [1.5, 0.0, 0.0], [0.7, 0.0, 0.0], [10.0, 0.0, 0.0]]))
+    assert (near.distance_m < 0).tolist() == [True, False, True, True]
+
+
 @pytest.mark.parametrize("suffix", ["ply", "obj", "glb"])
 def test_each_kind_of_mesh_file_gives_the_same_solid(tmp_path, suffix):
     trimesh.creation.icosphere(subdivisions=2).export(tmp_path / f"part.{suffix}")
@@ -90,6 +105,11 @@ def test_each_kind_of_mesh_file_gives_the_same_solid(tmp_path, suffix):
 def write_bad_meshes(folder):
     sphere = trimesh.creation.icosphere(subdivisions=1)
     trimesh.Trimesh(sphere.vertices, sphere.faces[1:], process=False).export(folder / "open.ply")
+    block = trimesh.creation.box((1.0, 1.0, 1.0))
+    inverted = trimesh.creation.box((1.0, 1.0, 1.0), transform=trimesh.transformations.translation_matrix((3, 0, 0)))
+    inverted.invert()
+    trimesh.util.concatenate([block, inverted]).export(folder / "half_mirrored.ply")
+    trimesh.util.concatenate([trimesh.creation.box((3.0, 3.0, 3.0)), block]).export(folder / "block_in_block.ply")
     (folder / "broken.ply").write_text("ply\nformat ascii 1.0\nelement vertex 3\nend_header\n1 2\n")
     (folder / "part.stl").write_text("solid\nendsolid\n")
     (folder / "text.png").write_text("no image")
@@ -101,6 +121,8 @@ def write_bad_meshes(folder):
     [
         (MESH.replace("part.ply", "open.ply"), "solid[0].file = 'open.ply': {0}/open.ply: an open mesh: every edge"),
         (MESH.replace("part.ply", "broken.ply"), "solid[0].file = 'broken.ply': {0}/broken.ply: "),
+        (MESH.replace("part.ply", "half_mirrored.ply"), "solid[0].file = 'half_mirrored.ply': {0}/half_mirrored.ply: body 2 of 2, which begins at (2.5, -0.5, -0.5) m, is inside out: "),
+        (MESH.replace("part.ply", "block_in_block.ply"), "solid[0].file = 'block_in_block.ply': {0}/block_in_block.ply: body 2 of 2, which begins at (-0.5, "),
         (MESH, "solid[0].file = 'part.ply': {0}/part.ply: no such file"),
         (MESH.replace("part.ply", "part.stl"), "solid[0].file = 'part.stl': not a glTF, OBJ or PLY file"),
         (MESH + "scale = -1.0\n", "solid[0].scale = -1.0: "),
