@@ -18,7 +18,7 @@ from companion.core.site import Site
 from companion.core.vehicle import Vehicle
 from companion.mission.inspection_files import load_inspection
 from companion.mission.plan import Plan, RcSwitch, check_vehicle, handed_over, load_plan, site_of
-from sitl.airframe import ROTORS_MAX, load_airframe
+from sitl.airframe import ROTORS_MAX, Airframe, load_airframe
 from sitl.camera import CameraConfig
 from sitl.devices.config import DevicesConfig
 from sitl.payload_camera import PayloadConfig
@@ -26,6 +26,7 @@ from sitl.pilot import PilotConfig, TakeBack
 from sitl.scene import SceneConfig
 from sitl.sensors import SensorConfig
 from sitl.solids.solids import GLUED_M, Solids
+from sitl.solids.standing import obstacle
 from sitl.wind import WindConfig
 
 DEFAULT_PILOT = "default"  # of --pilot
@@ -268,9 +269,9 @@ def load_scenario(
         scenario = msgspec.structs.replace(scenario, airframe=str((path.parent / scenario.airframe).resolve()))
     vehicle_path = vehicle_path or (path.parent / scenario.vehicle).resolve()
     mission_path = (path.parent / scenario.mission).resolve()
-    rotors = len(load_airframe(scenario.airframe, scenario.airframe_changes).hubs)
+    flown = load_airframe(scenario.airframe, scenario.airframe_changes)
     for index, fault in enumerate(scenario.fault):
-        if problem := fault_problem(fault) or motor_problem(fault, rotors):
+        if problem := fault_problem(fault) or motor_problem(fault, len(flown.hubs)):
             raise ConfigError(f"{path}: fault[{index}] ({fault.kind}): {problem}")
     plan = load_plan(mission_path)
     site = site_of(plan)
@@ -278,7 +279,7 @@ def load_scenario(
         if site.find(placed.name) is None:
             raise ConfigError(f"{path}: scene.bundles: '{placed.name}' is not in the mission's marker file")
     solids = None if scenario.world is None else Solids.load((path.parent / scenario.world).resolve())
-    if solids is not None and (problem := world_problem(scenario, plan, solids)):
+    if solids is not None and (problem := world_problem(scenario, plan, solids, flown)):
         raise ConfigError(f"{path}: {problem}")
     vehicle = load(vehicle_path, Vehicle)
     check_vehicle(plan, vehicle, f"{mission_path}: ")
@@ -325,7 +326,7 @@ def _default_pilot(loaded: LoadedScenario) -> PilotConfig:
     )
 
 
-def world_problem(scenario: Scenario, plan: Plan, solids: Solids) -> str:
+def world_problem(scenario: Scenario, plan: Plan, solids: Solids, airframe: Airframe) -> str:
     """What in a scenario does not fit its world, beginning with the key; "" if nothing."""
     placed = [bundle.name for bundle in scenario.scene.bundles]
     if plan.bundle is not None and plan.bundle not in placed:
@@ -336,6 +337,9 @@ def world_problem(scenario: Scenario, plan: Plan, solids: Solids) -> str:
         near = solids.nearest(np.array([p_W]))
         if near.distance_m[0] < -GLUED_M:
             return f"{key}: {-near.distance_m[0]:.2f} m inside of the solid '{solids.names[near.solid[0]]}'"
+    if name := obstacle(solids, airframe, scenario.start.p_W, scenario.start.yaw_rad):
+        reach_m = airframe.arm_m + airframe.rotor.radius_m
+        return f"start.p_W: the aircraft stands in the solid '{name}': its rotors reach {reach_m:.2f} m to the side"
     return ""
 
 

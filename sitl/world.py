@@ -36,7 +36,8 @@ from sitl.scene import PlacedBundle
 from sitl.sensors import Face, Look, SensorFrame, Sensors
 from sitl.solids.air import SolidAir
 from sitl.solids.contact import SolidContact
-from sitl.solids.solids import GLUED_M, Solids
+from sitl.solids.solids import Solids
+from sitl.solids.standing import standing_z_m
 from sitl.vectors import quat, vec3
 from sitl.wind import Wind
 
@@ -105,7 +106,7 @@ class World:
         self.wind = Wind(scenario.wind, streams[1])
         self.contact = self.air = None
         if loaded.solids is not None:
-            _raise_onto(loaded.solids, self.plant)
+            self.plant.p_W[2] = standing_z_m(loaded.solids, self.plant.p_W, self.plant.rest_height_m)
             self.contact = SolidContact(loaded.solids, self.plant)
             self.air = SolidAir(loaded.solids, self.plant, scenario.wind.mean_m_s)
         self._jets = bool(scenario.wind.jets)
@@ -263,12 +264,6 @@ class World:
             battery_voltage_v=near(float(plant.battery_voltage_v), precision.VOLTAGE),
             motor_thrust_n=rounded(plant.motor_thrust_n.tolist(), precision.TRUTH),
         )
-
-
-def _raise_onto(solids: Solids, plant: Plant) -> None:
-    """Put an aircraft whose feet are in a solid under it onto the solid's top."""
-    below_m = float(solids.first_hit(plant.p_W + (0.0, 0.0, GLUED_M), np.array([0.0, 0.0, -1.0]))) - GLUED_M
-    plant.p_W[2] += max(0.0, plant.rest_height_m - below_m)
 
 
 def _pose(placed: PlacedBundle) -> tuple[Vec3, Quat]:

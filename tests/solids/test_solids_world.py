@@ -12,15 +12,16 @@ from companion.core.messages import Contact, MissionStatus, Truth
 from companion.mission.plan import Limits
 from companion.recording.log import read_log
 from companion.runtime.flight_record import flight_metadata, open_recorder
+from sitl.airframe import load_airframe
 from sitl.camera import SceneCamera
 from sitl.campaign.flights import plan_campaign
 from sitl.flight_end import FlightEnd, judge
 from sitl.refly import unpack
-from sitl.scenario import load_scenario
+from sitl.scenario import load_scenario, world_problem
 from sitl.sensors import RangeFinderConfig
 from sitl.simulate import simulate
 from sitl.solids.solids import Solids
-from sitl.solids.world_file import Box
+from sitl.solids.world_file import Box, Cylinder, Plate
 from sitl.world import World
 from tests.campaign.small_campaigns import campaign, draw
 from tests.solids.world_makers import COMMON, rock, solids_of
@@ -64,6 +65,47 @@ def test_an_aircraft_begins_on_the_top_of_a_solid(loaded):
         world.advance()
     assert world.plant.on_ground and world.plant.p_W[2] == pytest.approx(2.0 + world.plant.rest_height_m, abs=5e-3)
     assert world.contacts and all(contact.landing for contact in world.contacts)
+
+
+def start_problem(loaded, p_W, *solids, airframe="f550"):
+    scenario = replace(loaded.scenario, start=replace(loaded.scenario.start, p_W=p_W))
+    return world_problem(
+        scenario, loaded.plan, solids_of(*solids) if solids else loaded.solids, load_airframe(airframe)
+    )
+
+
+@pytest.mark.parametrize("x_m", [12.2, 13.0, 11.9, 11.65, 14.1])  # in the pier, and its rotors from both sides
+def test_a_start_on_the_ground_in_a_pier_is_refused(loaded, x_m):
+    said = start_problem(loaded, (x_m, 0.0, 0.0))
+    assert said.startswith("start.p_W: the aircraft stands in the solid 'pier': its rotors reach 0.40 m"), said
+
+
+def test_a_start_beside_a_pier_is_allowed_as_far_as_the_rotors_reach(loaded):
+    assert start_problem(loaded, (11.6, 0.0, 0.0)) == ""
+    assert "'pier'" in start_problem(loaded, (11.6, 0.0, 0.0), *loaded.solids.file.solid, airframe="aurelia_x6")
+
+
+def test_starts_on_a_table_a_deck_and_a_slope_are_allowed(loaded):
+    table = Box(name="table", p_W=(0.0, 0.0, 1.0), size_m=(2.0, 2.0, 2.0), **COMMON)
+    assert start_problem(loaded, (0.0, 0.0, 2.0), table) == ""
+    assert start_problem(loaded, (0.9, 0.9, 2.0), table) == ""
+    slab = replace(table, p_W=(0.0, 0.0, 0.05), size_m=(2.0, 2.0, 0.1))  # the ground is raised to its top
+    assert start_problem(loaded, (0.0, 0.0, 0.0), slab) == ""
+    slope = replace(table, p_W=(0.0, 0.0, 0.0), rpy_rad=(0.0, 0.3, 0.0), size_m=(4.0, 4.0, 1.0))
+    assert start_problem(loaded, (0.0, 0.0, 0.5 / np.cos(0.3)), slope) == ""
+
+
+@pytest.mark.parametrize(
+    "solid",
+    [
+        Box(name="it", p_W=(0.3, 0.0, 1.0), size_m=(0.02, 2.0, 2.0), **COMMON),  # a thin wall through the rotors
+        Cylinder(name="it", p_W=(0.1, 0.1, 1.0), radius_m=0.03, length_m=2.0, **COMMON),
+        Plate(name="it", p_W=(0.0, 0.0, 0.19), size_m=(2.0, 2.0), **COMMON),  # over the hull and under the rotors
+        Box(name="it", p_W=(0.2, 0.0, 0.05), size_m=(0.2, 1.0, 0.1), **COMMON),  # a kerb under two feet
+    ],
+)
+def test_a_thin_solid_between_the_parts_of_the_aircraft_is_found(loaded, solid):
+    assert "stands in the solid 'it'" in start_problem(loaded, (0.0, 0.0, 0.0), solid)
 
 
 def test_rotors_feel_the_deck_above_and_the_pier_beside(loaded):
