@@ -34,6 +34,7 @@ MAX_BLUR_PX = 41.0  # longest motion blur drawn
 MIN_FACING = 0.05  # cosine between a face and the ray below which a marker is seen edge-on
 NOISE_MARGIN_PX = 128  # the noise of a frame is a random window of one larger field
 MARKER_SUPERSAMPLING = 2  # markers are drawn finer by this factor and averaged: detectors measure their edges
+FOG_GREY = 0x60  # of an image in which nothing is seen
 EDGE_MARGIN_PX = 2  # the ideal picture reaches this far beyond the field of view
 
 

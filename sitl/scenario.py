@@ -49,7 +49,7 @@ class FaultKind(StrEnum):
     GNSS_LOST = "gnss_lost"  # no fixes
     GNSS_JUMP = "gnss_jump"  # value: offset east, north, up [m]
     GNSS_REFUSED = "gnss_refused"  # the flight controller does not use the fixes, for whatever reason
-    MARKERS_HIDDEN = "markers_hidden"  # the camera sees nothing
+    MARKERS_HIDDEN = "markers_hidden"  # no camera sees anything
     CAMERA_FROZEN = "camera_frozen"  # every image is the last one before the fault, with a new stamp
     CAMERA_SLIPPED = "camera_slipped"  # value: rotation vector [rad] of the camera on its mount, in its own frame
     HEADING_DISTURBED = "heading_disturbed"  # value[0]: rad by which iron turns the compass

@@ -24,7 +24,7 @@ from companion.runtime.nodes import payload_camera
 from sitl.airframe import Airframe, load_airframe, with_thrust
 from sitl.autopilot.autopilot import Autopilot
 from sitl.autopilot.modes import CommanderMode
-from sitl.camera import Painter, SceneCamera
+from sitl.camera import FOG_GREY, Painter, SceneCamera
 from sitl.corners import CornerCamera
 from sitl.imu_faults import ImuFault
 from sitl.marker_attacks import MarkerAttacks
@@ -225,7 +225,7 @@ class World:
             image = self.corners.expose(now_s, p_W, plant.q_WB, self.markers_hidden)
             return lambda: image
         if self.markers_hidden:
-            fog = b"\x60" * (size.width * size.height)
+            fog = bytes([FOG_GREY]) * (size.width * size.height)
             return lambda: Image(stamp_s=now_s, width=size.width, height=size.height, data=fog)
         motion = (p_W, plant.q_WB.copy(), plant.v_W.copy(), plant.omega_B.copy())
         placed = self.camera.placed
@@ -233,7 +233,10 @@ class World:
 
     def measured(self) -> "Sequence[Arrival]":
         """What the devices measured in the step that ends now, and when it arrives."""
-        return () if self.devices is None else self.devices.step(self.now_s, self.plant)
+        if self.devices is None:
+            return ()
+        self.devices.hidden = self.markers_hidden
+        return self.devices.step(self.now_s, self.plant)
 
     def wind_on_aircraft(self, now_s: float) -> Vec3:
         """Velocity of the air [m/s], W; in a jet, which is narrower than the aircraft, its mean over hull and rotors.

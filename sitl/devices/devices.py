@@ -15,7 +15,7 @@ import numpy as np
 from companion.core.arrays import Array
 from companion.core.frames import quat_normalized, rotation_matrix
 from companion.core.messages import Message, StereoImages
-from sitl.camera import SceneCamera
+from sitl.camera import FOG_GREY, SceneCamera
 from sitl.camera_effects import Effects, Frame
 from sitl.devices.arrivals import Arrival
 from sitl.devices.camera_imu import CameraInertial
@@ -53,6 +53,7 @@ class Surroundings(NamedTuple):
     planes: Callable[[], Sequence[Plane]]
     look: Look
     light: LightConfig = LightConfig()
+    brightness: float = 1.0  # of everything, `[scene].light`; a stereo camera's own `light` comes on top of it
 
 
 class _Pose(NamedTuple):
@@ -74,6 +75,7 @@ class Devices:
         self._scene = scene
         self._drawing: ThreadPoolExecutor | None = None
         self._pictures: deque[Future[Message]] = deque()  # not drawn yet, or not asked for since
+        self.hidden = False  # the cameras look into fog
         self.in_real_time = False  # a slow machine then leaves exposures out and delays nothing else
         self._steps: list[Callable[[float, Aircraft], list[Arrival]]] = []
         # one stream for each device: one more of them leaves the others as they were
@@ -115,6 +117,10 @@ class Devices:
     # --- for the cameras ------------------------------------------------------------------------------------------
 
     @property
+    def brightness(self) -> float:
+        return self._scene.brightness
+
+    @property
     def rasteriser(self) -> Rasteriser:
         return self._rasteriser
 
@@ -150,11 +156,15 @@ class _Stereo:
     def step(self, now_s: float, motion: Aircraft) -> list[Arrival]:
         if not self._clock.due(now_s) or self._devices.is_busy() or (at_s := self._clock.arrival_s(now_s)) is None:
             return []
+        if self._devices.hidden:
+            fog = np.full((self._config.height, self._config.width), FOG_GREY, dtype=np.uint8)
+            return [self._devices.draw(at_s, lambda: stereo_message(self._clock.stamp_s(now_s), fog, fog))]
         pose, planes = _pose(self._config.mount, motion), self._devices.planes()
         return [self._devices.draw(at_s, lambda: self._expose(now_s, pose, planes))]
 
     def _expose(self, now_s: float, pose: _Pose, planes: list[DrawnPlane]) -> StereoImages:
         c, lens, distance_m = self._config, self._lens, NORMAL_RANGE_M
+        light = c.light * self._devices.brightness
         frames: list[Frame] = []
         for place_W in (pose.p_WC, right_of(pose.p_WC, pose.R_WC, c.baseline_m)):
             wanted = self._effects.needs_distance and not frames
@@ -162,8 +172,8 @@ class _Stereo:
             frames.append(Frame(lens.bend(picture.grey), lens.bend_depth(picture.material) == 0))
             if picture.depth_m is not None and (seen := np.isfinite(picture.depth_m)).any():
                 distance_m = float(np.median(picture.depth_m[seen]))
-        images = self._effects.apply(now_s, frames, pose.omega_C, pose.v_C, distance_m, c.light)
-        light = 1.0 if self._effects.develops else c.light
+        images = self._effects.apply(now_s, frames, pose.omega_C, pose.v_C, distance_m, light)
+        light = 1.0 if self._effects.develops else light
         left, right = (finished(image, c, light, noise) for image, noise in zip(images, self._noises, strict=True))
         return stereo_message(self._clock.stamp_s(now_s), left, right)
 
@@ -181,6 +191,9 @@ class _Depth:
         self._count += 1
         if (at_s := self._clock.arrival_s(now_s)) is None:
             return []
+        if self._devices.hidden:
+            nothing = np.zeros((self._config.height, self._config.width), dtype=np.uint16)
+            return [self._devices.draw(at_s, lambda: depth_image(self._clock.stamp_s(now_s), nothing))]
         pose, planes, number = _pose(self._config.mount, motion), self._devices.planes(), self._count
         return [self._devices.draw(at_s, lambda: self._expose(now_s, pose, planes, number))]
 
@@ -234,7 +247,7 @@ def scene_of(camera: SceneCamera, scene: SceneConfig, solids: Solids | None = No
             found_m.append(float(solids.first_hit(origin_W, direction_W)))
         return min(found_m, default=math.inf)
 
-    return Surroundings([] if solids is None or not draw else solids.meshes(), planes, look)
+    return Surroundings([] if solids is None or not draw else solids.meshes(), planes, look, brightness=scene.light)
 
 
 def distance_to(plane: Plane, origin_W: Array, direction_W: Array) -> float:

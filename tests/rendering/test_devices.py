@@ -208,6 +208,54 @@ def test_a_stereo_pair_shows_a_wall_displaced_by_its_disparity_and_depth_shows_i
     devices.close()
 
 
+@draws
+def test_the_light_of_the_scene_and_that_of_the_stereo_camera_multiply():
+    def mean_grey(brightness, light):
+        devices = Devices(
+            parse({"stereo": STEREO | {"light": light}}, DevicesConfig, "scenario.toml"),
+            Surroundings([wall(4.1, size_m=(8.0, 8.0))], list, lambda *_: math.inf, brightness=brightness),
+            seed=1,
+        )
+        (pair,) = (a.message() for a in devices.step(0.0, still(p_W=(0.0, 0.0, 0.0))))
+        devices.close()
+        return np.mean(images_of(pair)[0])
+
+    full = mean_grey(1.0, 1.0)
+    assert mean_grey(0.5, 1.0) == pytest.approx(0.5 * full, abs=0.6)
+    assert mean_grey(0.5, 0.8) == pytest.approx(0.4 * full, abs=0.6)
+
+
+def test_the_surroundings_have_the_light_of_the_scene():
+    loaded = load_scenario(SCENARIO, camera_mode="corners")
+    camera = SceneCamera(loaded.scenario.camera, loaded.scenario.scene, loaded.site, 1, draw=False)
+    assert scene_of(camera, loaded.scenario.scene, draw=False).brightness == loaded.scenario.scene.light == 0.9
+
+
+@draws
+def test_where_markers_are_hidden_stereo_images_are_even_and_depth_images_empty():
+    devices = parse({"stereo": STEREO, "depth": DEPTH}, DevicesConfig, "scenario.toml")
+    loaded = load_scenario(SCENARIO, camera_mode="corners")
+    world = World(
+        msgspec.structs.replace(loaded, scenario=msgspec.structs.replace(loaded.scenario, devices=devices)), 1
+    )
+    world.plant.p_W[:] = 9.0, 0.0, 4.0  # before the pier
+    seen = []
+    for hidden in (True, False):
+        world.markers_hidden = hidden
+        for _ in range(25):
+            world.advance()
+            seen += [(hidden, a.message()) for a in world.measured()]
+    world.devices.close()
+    for hidden, message in seen:
+        if isinstance(message, StereoImages):
+            assert (np.std(images_of(message)[0]) == np.std(images_of(message)[1]) == 0.0) == hidden
+        else:
+            assert np.isnan(depths_of(message)).all() == hidden
+    assert {(hidden, type(m)) for hidden, m in seen} == {
+        (h, k) for h in (True, False) for k in (StereoImages, DepthImage)
+    }
+
+
 def flown(devices=None, seconds=0.5):
     loaded = load_scenario(SCENARIO, camera_mode="corners")
     table = None if devices is None else parse(devices, DevicesConfig, "scenario.toml")
