@@ -5,6 +5,9 @@
     U̇ = (R_s I - U) / τ_s                      recovers without load
     ż = -I / Q
 
+Beyond empty, e(z) falls in proportion from e(0) to zero over BEYOND_EMPTY of the capacity. E' is at least SOURCE_MIN_V: a
+larger U in a short polarisation_time_s would make the source negative.
+
 (First-order Thévenin model: G. Plett, "Battery Management Systems", volume 1, chapter 2.)
 """
 
@@ -13,6 +16,9 @@ import math
 from typing import Annotated
 
 from companion.core.config import Section, integer, number
+
+BEYOND_EMPTY = 0.03  # of the capacity; assumed: the curve of a lithium cell is steep below 3.3 V
+SOURCE_MIN_V = 0.1  # so that every voltage and current is finite
 
 CellVoltage = Annotated[float, number(2.5, 4.4, "V")]
 
@@ -43,9 +49,15 @@ class Battery:
         self._config = config
         self._grid = [i / 10 for i in range(11)]
         self._polarisation_v = 0.0
+        self._overdrawn = 0.0  # beyond empty, of the capacity
         self.remaining = config.initial_remaining
         self.current_a = 0.0
         self.voltage_v = self.open_circuit_v
+
+    @property
+    def collapse(self) -> float:
+        """Open-circuit voltage over that of the curve: 1 down to empty, 0 where BEYOND_EMPTY is drawn, too."""
+        return max(1.0 - self._overdrawn / BEYOND_EMPTY, 0.0)
 
     @property
     def open_circuit_v(self) -> float:
@@ -53,7 +65,7 @@ class Battery:
         curve = self._config.open_circuit_v
         i = min(max(bisect.bisect_right(self._grid, self.remaining) - 1, 0), 9)
         fraction = self.remaining * 10 - i
-        return self._config.cells * (curve[i] + fraction * (curve[i + 1] - curve[i]))
+        return self._config.cells * (curve[i] + fraction * (curve[i + 1] - curve[i])) * self.collapse
 
     def step(self, rotor_power_w: float, step_s: float) -> float:
         """Deliver rotor and avionics power for a while; returns the terminal voltage [V].
@@ -61,11 +73,13 @@ class Battery:
         A load beyond the pack's limit gets the power of that limit, at half the source voltage.
         """
         c = self._config
-        source_v = self.open_circuit_v - self._polarisation_v
+        source_v = max(self.open_circuit_v - self._polarisation_v, SOURCE_MIN_V)
         power_w = min(rotor_power_w + c.avionics_power_w, source_v**2 / (4 * c.internal_resistance_ohm))
         self.voltage_v = 0.5 * (source_v + math.sqrt(max(source_v**2 - 4 * c.internal_resistance_ohm * power_w, 0.0)))
         self.current_a = power_w / self.voltage_v
         keep = math.exp(-step_s / c.polarisation_time_s)
         self._polarisation_v = keep * self._polarisation_v + (1 - keep) * c.polarisation_resistance_ohm * self.current_a
-        self.remaining = max(self.remaining - self.current_a * step_s / (3600 * c.capacity_ah), 0.0)
+        left = self.remaining - self.current_a * step_s / (3600 * c.capacity_ah)
+        self.remaining = max(left, 0.0)
+        self._overdrawn += max(-left, 0.0)
         return self.voltage_v

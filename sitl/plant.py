@@ -258,7 +258,8 @@ class Plant:
         self._state.rotor_energy_j = 0.0
         ratio = voltage_v / self.airframe.battery.reference_voltage_v
         exponent = 1.0 if self.airframe.motor else self.airframe.rotor.speed_voltage_exponent
-        self._state.speed_scale = ratio**exponent
+        # Beyond empty no speed controller holds the speed: it falls with the voltage, whatever the exponent is.
+        self._state.speed_scale = ratio**exponent * self.battery.collapse ** (1.0 - exponent)
 
     @property
     def time_s(self) -> float:

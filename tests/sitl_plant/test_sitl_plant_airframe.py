@@ -6,7 +6,8 @@ import pytest
 from companion.core.config import ConfigError
 from companion.core.config_files import ConfigKind, config_folder
 from sitl.airframe import airframe_file, load_airframe
-from sitl.battery import Battery
+from sitl.battery import BEYOND_EMPTY, SOURCE_MIN_V, Battery
+from sitl.plant import Plant
 
 replace = msgspec.structs.replace
 
@@ -96,6 +97,40 @@ def test_an_impossible_load_and_an_empty_pack_stay_finite(config):
         voltage_v = battery.step(20000.0, 0.1)
         assert 0 < voltage_v < 4 * 4.2
     assert battery.remaining == 0.0
+
+
+def test_beyond_empty_the_voltage_collapses(config):
+    battery = Battery(replace(config, initial_remaining=0.0))
+    assert battery.open_circuit_v == 4 * config.open_circuit_v[0]
+    drawn_ah = 0.0
+    while drawn_ah < BEYOND_EMPTY * config.capacity_ah:
+        expected_v = 4 * config.open_circuit_v[0] * (1 - drawn_ah / (BEYOND_EMPTY * config.capacity_ah))
+        assert battery.open_circuit_v == pytest.approx(expected_v, abs=1e-6)
+        battery.step(300.0, 0.02)
+        drawn_ah += battery.current_a * 0.02 / 3600
+    assert battery.open_circuit_v == 0.0 and battery.remaining == 0.0
+    assert 0 < battery.step(300.0, 0.02) <= SOURCE_MIN_V
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.8, 1.0])
+def test_an_empty_battery_does_not_fly_for_ever(exponent):
+    f550 = load_airframe("f550")
+    empty = replace(f550.battery, initial_remaining=0.0)
+    rotor = replace(f550.rotor, speed_voltage_exponent=exponent)
+    plant = Plant(replace(f550, battery=empty, rotor=rotor), 1, p_W=(0, 0, 500))
+    plant.step([0.35] * 6, 500)
+    begun_n = plant.motor_thrust_n.sum()  # about the weight
+    plant.step([0.35] * 6, 60_000)
+    assert plant.motor_thrust_n.sum() < 0.2 * begun_n
+
+
+def test_a_polarisation_as_large_as_the_source_leaves_a_positive_voltage():
+    f550 = load_airframe("f550")
+    battery = replace(f550.battery, polarisation_resistance_ohm=0.5, polarisation_time_s=0.1)
+    plant = Plant(replace(f550, battery=battery), 1, p_W=(0, 0, 500))
+    for _ in range(100):
+        plant.step([1.0] * 6, 20)
+        assert 0 < plant.battery_voltage_v < 4 * 4.2
 
 
 def test_f550_hovers_for_a_plausible_time():
