@@ -3,7 +3,8 @@
 The standard deviation of a pixel is σ = 0.005 m · exp(m · d) with its true depth d along the optical axis and the m of its
 material, and 1 % of the pixels have no value, wherever they are: W. Kim et al., "High-Fidelity Drone Simulation with Depth
 Camera Noise and Improved Air Drag Force Models", Applied Sciences 2023, 13(19), 10631, equation 4 and section 2.3
-(Intel RealSense D435, 0.5 to 8 m). The noise is computed in depth_noise.c.
+(Intel RealSense D435, 0.5 to 8 m). As with such devices, a reading outside of the range has no value, either. The noise is
+computed in depth_noise.c.
 """
 
 import ctypes

@@ -15,7 +15,7 @@
 
 typedef struct {
     float base_m;          /* sigma at no distance */
-    float min_m, max_m;    /* true depths outside of these have no value */
+    float min_m, max_m;    /* true depths and readings outside of these have no value */
     float unit_m;          /* of the result */
     uint32_t key[4];       /* from the seed and the number of the image */
     uint32_t without;      /* share of the pixels without a value, times 65536 */
@@ -46,10 +46,13 @@ static inline uint32_t as_bits(float value) {
     return bits;
 }
 
-/* exp(x) for 0 <= x <= 80: 2^whole * 2^part, the part in [-0.5, 0.5]. */
+/* exp(x) for 0 <= x <= 62: 2^whole * 2^part, the part in [-0.5, 0.5]. Above, up to the largest m * d of 300, a finite
+   number beyond 1e27, which puts every reading out of its range. The limit is that of the integer, because compilers turn
+   one of x into a branch and leave the loop scalar. */
 static inline float exponential(float x) {
     float scaled = x * 1.44269504f;
     int32_t whole = (int32_t)(scaled + 0.5f);
+    whole = whole > 90 ? 90 : whole;
     float p = (scaled - (float)whole) * 0.69314718f;
     float series = 1.0f + p * (1.0f + p * (0.5f + p * (0.16666667f + p * (0.041666667f + p * 0.0083333333f))));
     return series * as_float((uint32_t)(whole + 127) << 23);
@@ -79,7 +82,8 @@ static inline uint16_t reading(float depth_m, float m, float normal, uint32_t dr
     float limited = noisy < c->min_m ? c->min_m : noisy;
     float steps = limited / c->unit_m + 0.5f;
     int32_t counted = (int32_t)(steps > 65535.0f ? 65535.0f : steps);
-    int32_t seen = depth_m >= c->min_m && depth_m <= c->max_m && draw >= c->without;
+    int32_t in_front = (depth_m >= c->min_m) & (noisy >= c->min_m), within = (depth_m <= c->max_m) & (noisy <= c->max_m);
+    int32_t seen = in_front & within & (draw >= c->without);
     return (uint16_t)(seen ? counted : 0);
 }
 

@@ -55,12 +55,24 @@ def test_an_image_depends_on_the_seed_and_its_number_alone():
     assert not np.array_equal(readings(field(seed=2), 3.0, image=5), images[1])
 
 
-def test_pixels_outside_of_the_range_have_no_value_and_noise_makes_none_below_it():
-    depth = np.array([0.1, 0.2, 10.0, 10.1, np.inf, np.nan], np.float32).repeat(1000).reshape(60, 100)
-    values = field(max_m=10.0, without=0.0).readings(depth, np.ones((60, 100)), np.array([0, 0.85], np.float32), 0)
+def test_surfaces_outside_of_the_range_have_no_value():
+    depth = np.array([0.1, 0.3, 9.9, 10.1, np.inf, np.nan], np.float32).repeat(1000).reshape(60, 100)
+    values = field(max_m=10.0, without=0.0).readings(depth, np.ones((60, 100)), np.array([0, 0.1], np.float32), 0)
     assert ((values > 0).reshape(6, -1).all(axis=1) == [False, True, True, False, False, False]).all()
     assert ((values == 0).reshape(6, -1).all(axis=1) == [True, False, False, True, True, True]).all()
-    assert values[values > 0].min() >= 200
+
+
+@pytest.mark.parametrize(("distance_m", "without"), [(0.2, 0.5), (10.0, 0.5 + 0.345)])
+def test_readings_outside_of_the_range_have_no_value(distance_m, without):
+    # At 0.2 m half of them are below min_m; at 10 m, with 24.6 m of deviation, half above max_m and a third below min_m.
+    values = readings(field(max_m=10.0, without=0.0), distance_m, m=0.85)
+    assert (values == 0).mean() == pytest.approx(without, abs=0.05)
+    assert values[values > 0].min() >= 200 and values.max() <= 10_000
+
+
+@pytest.mark.parametrize(("m", "distance_m"), [(1.5, 59.0), (1.5, 60.0), (5.0, 18.0), (5.0, 60.0)])
+def test_the_largest_exponents_leave_no_reading_in_the_range(m, distance_m):
+    assert not readings(field(without=0.0), distance_m, m).any()
 
 
 def test_an_odd_number_of_pixels_is_complete():
