@@ -13,6 +13,7 @@ from companion.core.arrays import Array, Image8
 from companion.core.config import ConfigError
 from companion.core.errors import UserError
 from companion.core.frames import quat_from_rpy, rotation_matrix
+from sitl.solids.gltf import load_mesh
 from sitl.solids.world_file import Box, Cylinder, Mesh, Plate
 
 Triangles = NDArray[np.int32]
@@ -148,7 +149,7 @@ def _mesh(solid: Mesh, where: str, folder: Path) -> Surface:
     if path.suffix.lower() not in (".glb", ".gltf", ".obj", ".ply"):
         raise ConfigError(f"{key}: not a glTF, OBJ or PLY file (.glb, .gltf, .obj, .ply)")
     try:
-        mesh = trimesh.load(path, force="mesh", process=False)
+        mesh = load_mesh(path)
     except Exception as error:  # of many kinds: the readers do not agree on one
         raise ConfigError(
             f"{key}: {path}: cannot be read: {' '.join(str(error).split()) or type(error).__name__}"

@@ -1,5 +1,6 @@
 """World files: what they hold, and what is wrong with a bad one, in one line."""
 
+import json
 from pathlib import Path
 
 import cv2
@@ -102,6 +103,47 @@ def test_each_kind_of_mesh_file_gives_the_same_solid(tmp_path, suffix):
     assert solids.nearest(np.array([[1.0, 2.0, 8.0]])).distance_m[0] == pytest.approx(3.0)
 
 
+@pytest.mark.parametrize("suffix", ["gltf", "glb"])
+def test_a_gltf_file_stands_upright_because_its_y_axis_is_up(tmp_path, suffix):
+    box = trimesh.creation.box((1.0, 3.0, 2.0), trimesh.transformations.translation_matrix((0.0, 10.0, 5.0)))
+    data = box.export(file_type="glb") if suffix == "glb" else gltf_with_buffers_inside(box)
+    (tmp_path / f"part.{suffix}").write_bytes(data)
+    (tmp_path / "w.toml").write_text(HEAD + MESH.replace("part.ply", f"part.{suffix}"))
+    vertices = Solids.load(tmp_path / "w.toml").meshes()[0].vertices_W - (1.0, 2.0, 3.0)
+    np.testing.assert_allclose(vertices.min(axis=0), (-0.5, -6.0, 8.5))
+    np.testing.assert_allclose(vertices.max(axis=0), (0.5, -4.0, 11.5))
+
+
+def test_an_exported_world_is_read_as_it_was(tmp_path):
+    solids = solids_of(CYLINDER, folder=tmp_path)
+    (tmp_path / "part.glb").write_bytes(glb(solids))
+    (tmp_path / "w.toml").write_text(HEAD + MESH.replace("part.ply", "part.glb"))
+    back = Solids.load(tmp_path / "w.toml").meshes()[0].vertices_W - (1.0, 2.0, 3.0)
+    np.testing.assert_allclose(np.sort(back, axis=0), np.sort(solids.meshes()[0].vertices_W, axis=0), atol=1e-5)
+
+
+@pytest.mark.parametrize("suffix", ["gltf", "glb"])
+def test_a_gltf_file_with_buffers_in_another_file_is_refused_in_one_line(tmp_path, suffix):
+    files = trimesh.exchange.gltf.export_gltf(trimesh.Scene(trimesh.creation.box()))
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    text = (tmp_path / "model.gltf").read_bytes()
+    name = next(buffer["uri"] for buffer in json.loads(text)["buffers"])
+    length = len(text).to_bytes(4, "little")
+    head = b"glTF" + (2).to_bytes(4, "little") + (len(text) + 20).to_bytes(4, "little") + length + b"JSON"
+    (tmp_path / f"part.{suffix}").write_bytes(text if suffix == "gltf" else head + text)
+    (tmp_path / "w.toml").write_text(HEAD + MESH.replace("part.ply", f"part.{suffix}"))
+    with pytest.raises(ConfigError) as refused:
+        Solids.load(tmp_path / "w.toml")
+    assert f"part.{suffix}'" in str(refused.value) and "\n" not in str(refused.value)
+    assert f"buffers[0].uri = '{name}': buffers must be inside the file" in str(refused.value)
+
+
+def gltf_with_buffers_inside(mesh):
+    files = trimesh.exchange.gltf.export_gltf(trimesh.Scene(mesh), embed_buffers=True)
+    return files["model.gltf"]
+
+
 def write_bad_meshes(folder):
     sphere = trimesh.creation.icosphere(subdivisions=1)
     trimesh.Trimesh(sphere.vertices, sphere.faces[1:], process=False).export(folder / "open.ply")
@@ -200,6 +242,6 @@ def test_a_world_becomes_one_gltf_file_with_the_same_solids(tmp_path):
     assert set(scene.geometry) == {"cylinder", "plate", "rock"}
     for mesh in solids.meshes():
         transform, name = scene.graph.get(mesh.name)
-        back = trimesh.transform_points(scene.geometry[name].vertices, transform)
-        np.testing.assert_allclose(back, mesh.vertices_W, atol=1e-5)
+        x, y, z = trimesh.transform_points(scene.geometry[name].vertices, transform).T
+        np.testing.assert_allclose(np.column_stack([x, -z, y]), mesh.vertices_W, atol=1e-5)  # y is up in a glTF file
         np.testing.assert_allclose(scene.geometry[name].visual.uv, mesh.uv * (1, -1) + (0, 1), atol=1e-5)
