@@ -27,6 +27,11 @@ BESIDE_RADII = (
 NOT_BALANCED = 0.1  # share of the rotors' torque that is left about z at equal thrusts
 SINGULAR = 0.05  # least singular value of the normalised effectiveness over the largest one
 FOOT_SINKS_M = 0.02  # twice as far as a landing on a solid presses the feet into it
+FEET_DAMPING_MAX_1_S = 2000.0  # 2 / 1 ms of the feet's fastest motion; physics.c's Runge-Kutta steps diverge at 2.79
+FEET_RATE_MAX_RAD_S = 1000.0  # 1 / 1 ms; they diverge at 2.83
+FEET_SINK_MAX = 0.1  # of foot_height_m, standing
+ROUNDED = 1.006  # so that a limit of three digits in an error is accepted
+UPRIGHT = 2.0  # least righting torque of the feet's springs over the weight's
 HOVER_SHARE_MAX = 0.85  # of a rotor's thrust: the rest must hold the aircraft in wind
 
 _COS_30, _S, _L = math.sqrt(3) / 2, math.sqrt(0.5), math.cos(math.pi / 8)
@@ -259,7 +264,13 @@ class Airframe(Section, frozen=True):
             return "linear_drag: the file has rotor_drag, too, and an aircraft has one model of drag: leave one out"
         if self.motor and not self.rotor.inertia_kg_m2 > 0:
             return "motor: needs rotor.inertia_kg_m2 > 0, the inertia that its torque speeds up"
-        return self._form_problem() or self._pair_problem() or self._legs_problem() or _balance_problem(self)
+        return (
+            self._form_problem()
+            or self._pair_problem()
+            or self._legs_problem()
+            or _balance_problem(self)
+            or _ground_problem(self)
+        )
 
     def _form_problem(self) -> str:
         if (self.frame is None) == (not self.hub):
@@ -345,6 +356,36 @@ def _balance_problem(airframe: Airframe) -> str:
                 f"{key}: a hover needs {share:.0%} of the thrust of rotor {k}, must be 0 to {HOVER_SHARE_MAX:.0%}: "
                 "see mass_kg, rotor.thrust_max_n and the places"
             )
+    return ""
+
+
+def _ground_problem(airframe: Airframe) -> str:
+    """What keeps the aircraft from standing still on its feet, beginning with the key; "" if nothing.
+
+    With all feet on the ground the motions are those of equal springs and dampers at the feet: accelerations are
+    -M⁻¹ G (k x + c ẋ), G = Σ Jᵀ J over the feet, J the velocity of a foot by that of the body, (v, ω).
+    """
+    ground = airframe.ground
+    masses = np.array([airframe.mass_kg] * 3 + list(airframe.inertia_kg_m2))
+    coupling = np.zeros((6, 6))
+    for foot_B in airframe.feet_B:
+        turning = np.cross(np.eye(3), foot_B).T  # times ω: ω × p
+        J = np.hstack([np.eye(3), turning])
+        coupling += J.T @ J
+    fastest = float(np.linalg.eigvals(coupling / masses[:, None]).real.max())  # 1/kg
+    weight_n = airframe.mass_kg * GRAVITY_M_S2
+    for key, value, limit, why in (
+        ("damping_n_s_m", ground.damping_n_s_m, FEET_DAMPING_MAX_1_S / fastest, "it would rock for ever"),
+        ("stiffness_n_m", ground.stiffness_n_m, FEET_RATE_MAX_RAD_S**2 / fastest, "it would bounce for ever"),
+    ):
+        if value > limit:
+            return f"ground.{key} = {value:g}: must be at most {limit / ROUNDED:.3g} with this mass_kg and inertia_kg_m2: {why}"
+    for limit, why in (
+        (weight_n / (4 * FEET_SINK_MAX * ground.foot_height_m), "it would sink by more than a tenth of foot_height_m"),
+        (UPRIGHT * weight_n * ground.foot_height_m / (2 * ground.foot_radius_m**2), "it would tip over its feet"),
+    ):
+        if ground.stiffness_n_m < limit:
+            return f"ground.stiffness_n_m = {ground.stiffness_n_m:g}: must be at least {limit * ROUNDED:.3g} with this mass_kg: {why}"
     return ""
 
 

@@ -1,10 +1,12 @@
 """Airframe files are strict; the battery follows its equations."""
 
 import msgspec
+import numpy as np
 import pytest
 
 from companion.core.config import ConfigError
 from companion.core.config_files import ConfigKind, config_folder
+from companion.core.frames import quat_from_rpy
 from sitl.airframe import airframe_file, load_airframe
 from sitl.battery import BEYOND_EMPTY, SOURCE_MIN_V, Battery
 from sitl.plant import Plant
@@ -41,6 +43,45 @@ def test_a_bad_key_is_refused_by_name(tmp_path, old, new, expected):
         load_airframe(str(path))
     assert all(part in str(error.value) for part in (*expected, "bad.toml"))
     assert "\n" not in str(error.value)
+
+
+SMALL = {"mass_kg": 0.25, "inertia_kg_m2": (5e-4, 5e-4, 9e-4), "wheelbase_m": 0.16}
+
+
+@pytest.mark.parametrize(
+    ("changes", "feet", "said"),
+    [
+        (SMALL, {}, "ground.damping_n_s_m = 25: must be at most 5.77 "),
+        ({}, {"stiffness_n_m": 1e5}, "ground.stiffness_n_m = 100000: must be at most 7.44e+04 "),
+        ({"mass_kg": 100.0}, {}, "ground.stiffness_n_m = 1200: must be at least 1.54e+04 "),
+        ({}, {"foot_radius_m": 0.01}, "ground.stiffness_n_m = 1200: must be at least 2.21e+04 "),
+    ],
+)
+def test_feet_on_which_an_aircraft_cannot_stand_still_are_refused_with_key_and_limit(changes, feet, said):
+    f450 = load_airframe("f450")
+    strong = replace(f450.rotor, thrust_max_n=500.0, radius_m=0.05)  # so that nothing else is a reason
+    other = replace(f450, rotor=strong, ground=replace(f450.ground, **feet), **changes)
+    assert other.contradiction().startswith(said) and "\n" not in other.contradiction()
+
+
+@pytest.mark.parametrize(("name", "changes"), [("f450", {}), ("f450", SMALL), ("aurelia_x6", {})])
+@pytest.mark.parametrize("share", [1.0, 1.5])
+def test_at_the_limit_of_the_damping_it_stands_still_and_rocks_beyond_the_margin(name, changes, share):
+    airframe = load_airframe(name)
+    airframe = replace(airframe, rotor=replace(airframe.rotor, radius_m=0.05, thrust_max_n=20.0), **changes)
+    most = replace(airframe, ground=replace(airframe.ground, damping_n_s_m=1e6))
+    limit = float(most.contradiction().split("at most ")[1].split()[0])
+    airframe = replace(airframe, ground=replace(airframe.ground, damping_n_s_m=share * limit))
+    assert (airframe.contradiction() == "") == (share == 1.0)
+    plant = Plant(airframe, 1)
+    plant.p_W[2] += 0.03
+    plant.q_WB[:] = quat_from_rpy(0.02, 0.01, 0.3)
+    plant.step([0.0] * plant.rotors, 5000)
+    rates = []
+    for _ in range(100):
+        plant.step([0.0] * plant.rotors, 3)
+        rates.append(np.abs(plant.omega_B).max())
+    assert max(rates) < 1e-9 if share == 1.0 else max(rates) > 1e-3
 
 
 def test_an_unknown_airframe_is_named():
