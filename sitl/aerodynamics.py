@@ -17,8 +17,9 @@ edition, section 24.b), with drag coefficient C_D, width h and distance x behind
 
 and a Gaussian across, in width and in height. It starts at the widest section. Because it scales the whole velocity, it
 adds no flow through a surface. What this leaves out: reversed flow, vortices and turbulence of the wake, and the boundary
-layer. Beside several solids the flow is the mean of those around each, weighted by distance to the power -4, so that the
-nearest surface lets no air through; their wakes multiply.
+layer. Beside several solids the flow is the mean of those around each, weighted by influence, (s / (1 - s))²: infinite on a
+surface, which lets no air through, and (a/d)⁴ far away, so that a thin plate does not replace the flow around a pier on it.
+Their wakes multiply.
 """
 
 from collections.abc import Sequence
@@ -74,7 +75,9 @@ class WindAround:
             return np.eye(3)
         along_W = mean / speed
         distance, _ = self.nearest(place)
-        weight = (distance + TOUCHING_M) ** -4.0
+        across = self._half_across(along_W)
+        apart = distance + TOUCHING_M
+        weight = (across**2 / (apart * (2.0 * across + apart))) ** 2.0  # (s / (1 - s))²
         weight /= weight.sum()
         mixed: Array = np.einsum("n,nij->ij", weight, self.beside(along_W, place))
         return mixed * float(np.prod(1.0 - self.wakes(along_W, place)))
@@ -82,8 +85,7 @@ class WindAround:
     def beside(self, along_W: Array, place_W: Array) -> Array:
         """The same for each solid alone and without wakes, (n, 3, 3); along_W: direction of the mean wind."""
         distance, normal = self.nearest(place_W)
-        side_W, up_W = _cross_axes(along_W)
-        across = np.minimum(self._half_width(side_W), self._half_width(up_W))
+        across = self._half_across(along_W)
         s = (across / (across + distance)) ** 2
         g = np.minimum(across / self._half_width(along_W), 1.0)
         through = normal[:, :, None] * normal[:, None, :]
@@ -121,6 +123,12 @@ class WindAround:
         local_normal[self._round, :2] = (pointing[:, :1] * side)[self._round]
         local_normal /= np.linalg.norm(local_normal, axis=1, keepdims=True)
         return distance, np.einsum("nji,nj->ni", self._R_SW, local_normal)
+
+    def _half_across(self, along_W: Array) -> Array:
+        """Half the width of each solid across the wind, the smaller one (n,)."""
+        side_W, up_W = _cross_axes(along_W)
+        across: Array = np.minimum(self._half_width(side_W), self._half_width(up_W))
+        return across
 
     def _half_width(self, direction_W: Array) -> Array:
         """Half the size of each solid along a unit vector, (n,)."""

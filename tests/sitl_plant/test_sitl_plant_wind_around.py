@@ -65,6 +65,16 @@ def test_no_air_flows_through_the_nearest_of_several_faces():
             assert abs(u @ normal_W) < 1e-6 * np.linalg.norm(wind_W)
 
 
+@pytest.mark.parametrize("height_m", [1.0, 0.3, 0.1])
+def test_a_thin_floor_leaves_the_flow_around_a_pier_as_it_is(height_m):
+    pier = Bluff(np.array([0.0, 0.0, 5.0]), np.eye(3), np.array([1.0, 1.0, 5.0]), round=True)
+    floor = Bluff(np.array([0.0, 0.0, 0.01]), np.eye(3), np.array([20.0, 20.0, 0.005]))
+    place_W = [-2.5, 0.0, height_m]
+    alone = wind_around(WIND_W, WIND_W, place_W, [pier])
+    assert alone[0] == pytest.approx(8.0 * (1 - 1 / 2.5**2))
+    np.testing.assert_allclose(wind_around(WIND_W, WIND_W, place_W, [pier, floor]), alone, rtol=1e-3)
+
+
 @SOLIDS
 def test_the_wind_is_bounded_and_continuous(solid):
     # Between neighbours 1 mm apart, at least 5 cm from the surface: an edge is a singular point of any flow.
