@@ -18,7 +18,7 @@ from companion.core.vehicle import Vehicle
 from companion.recording.log import Log
 
 FITTED = ("mass_kg", "thrust", "attitude", "drag", "latency", "camera")  # parts of a vehicle file that fits depend on
-IDENTITY = ("name", "fcu.hardware_id")  # of one aircraft in its vehicle file
+IDENTITY = ("fcu.hardware_id", "name")  # of one aircraft in its vehicle file, the surer one first
 SHOWN = 8  # differences that are listed; the rest is counted
 
 
@@ -112,14 +112,17 @@ def _value(tables: dict[str, Any], key: str) -> Any:
 
 
 def _other_aircraft(flown: dict[str, Any], given: Path) -> tuple[str, ...]:
-    """A sentence for each key of `IDENTITY` that differs; a key that one of the two does not have is not compared."""
+    """A sentence on the first key of `IDENTITY` that both have, if it differs."""
     tables = read_layered(given)
-    pairs = [(key, _value(flown, key), _value(tables, key)) for key in IDENTITY]
-    return tuple(
-        f'flown with {key} = "{then}", {given} has "{now}": is it this aircraft\'s log?'
-        for key, then, now in pairs
-        if then and now and then != now
-    )
+    for key in IDENTITY:
+        then, now = _value(flown, key), _value(tables, key)
+        if then and now:
+            return (
+                ()
+                if then == now
+                else (f'flown with {key} = "{then}", {given} has "{now}": is it this aircraft\'s log?',)
+            )
+    return ()
 
 
 def differences(flown: dict[str, Any], given: Path) -> str:

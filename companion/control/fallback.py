@@ -20,6 +20,7 @@ ERROR_MAX_M = 1.5  # a larger position error counts as this: the aircraft return
 INTEGRAL_ZONE_M = 0.3
 INTEGRAL_MAX_M_S2 = 1.5  # per axis
 LIFT_MIN_M_S2 = 0.3 * GRAVITY_M_S2  # lower bound of the desired vertical force: thrust must keep pointing up
+TILT_KEPT_RAD = 0.15  # against drift while the thrust saturates: 1.1 % of the lift
 BLEND_TIME_S = 0.3  # time constant of a change of source: slower than the attitude loop, faster than drift
 
 
@@ -43,7 +44,7 @@ class PositionPid:
         """(thrust, roll, pitch), not yet limited to the vehicle's bounds.
 
         The vertical force has priority: the force across is limited by the tilt, and by the thrust that the vertical
-        force leaves at the present thrust coefficient.
+        force leaves at the present thrust coefficient, but for TILT_KEPT_RAD.
 
         state: (9,) x of the OCP; p_r, v_r, a_r: (3,) reference; disturbance_W: (3,) [m/s²]; parameters: (10,)
         `flight_model.PARAMETERS`; dt_s: time since the last call [s].
@@ -61,9 +62,11 @@ class PositionPid:
         force[2] = max(force[2], LIFT_MIN_M_S2)
         strongest = self._thrust_max * float(parameters[0])
         left = math.sqrt(max(strongest * strongest - float(force[2]) ** 2, 0.0))
+        left = max(left, strongest * math.sin(TILT_KEPT_RAD))
         sideways, most = math.hypot(force[0], force[1]), min(force[2] * math.tan(self._tilt_max), left)
         if sideways > most:
             force[0:2] *= most / sideways
+        force[2] = min(force[2], math.sqrt(strongest * strongest - min(sideways, most) ** 2))
         roll, pitch, magnitude = tilt_and_thrust(force, state[8])
         return np.array([magnitude / parameters[0], roll / parameters[5], pitch / parameters[7]])
 

@@ -389,8 +389,8 @@ def _switches(channel: int) -> list[Rule]:
             "RC_MAP_FLTM_BTN",
             "a mode button on the mission's channel would change the mode with the same movement",
             required=Condition(
-                f"without bit {bit} (channel {channel}, the mission's switch)",
-                lambda value, values: not int(value) >> bit & 1,
+                f"without bit {bit} (channel {channel}, the mission's switch), or any with RC_MAP_FLTMODE above 0",
+                lambda value, values: not int(value) >> bit & 1 or values.get("RC_MAP_FLTMODE", 0) > 0,
             ),
             fix=lambda old, values: int(old) & ~(1 << bit),
         )

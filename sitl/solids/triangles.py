@@ -20,6 +20,7 @@ Triangles = NDArray[np.int32]
 
 SIDES_PER_TURN = 64  # of a drawn cylinder: 0.1 % of its radius from the true surface
 TRIANGLES_MAX = 200_000  # of one mesh
+FLAT = 1e-9  # volume of a body over the cube of its diagonal, below which its sign is rounding
 CORNERS_TESTED = 8  # of a body, about, for whether it is inside another one
 
 
@@ -54,10 +55,10 @@ class Surface(NamedTuple):
 
 
 class _Body(NamedTuple):
-    """A connected part of a mesh: volume by its winding, in how many others it is, and the low corner of its bounds [m]."""
+    """A connected part of a mesh: its number, of how many, and the low corner of its bounds [m]."""
 
-    volume_m3: float
-    inside: int
+    number: int
+    bodies: int
     low: Array
 
 
@@ -166,15 +167,14 @@ def _mesh(solid: Mesh, where: str, folder: Path) -> Surface:
         raise ConfigError(
             f"{key}: {path}: an open mesh: every edge must belong to two triangles, a solid has an inside"
         )
-    bodies = _bodies(np.asarray(closed.triangles), np.asarray(closed.face_adjacency))
-    inverted = [body.volume_m3 * (-1) ** body.inside < 0 for body in bodies]
-    if all(inverted):  # the whole file is mirrored
+    mirrored = closed.volume < 0  # the whole file
+    if mirrored:
         triangles = triangles[:, ::-1]
-    elif any(inverted):
-        wrong = inverted.index(True)
-        x, y, z = bodies[wrong].low
+    corners = np.asarray(closed.triangles)[:, ::-1] if mirrored else np.asarray(closed.triangles)
+    if (wrong := _inverted(corners, np.asarray(closed.face_adjacency))) is not None:
+        x, y, z = wrong.low
         raise ConfigError(
-            f"{key}: {path}: body {wrong + 1} of {len(bodies)}, which begins at ({x:.3g}, {y:.3g}, {z:.3g}) m, is inside "
+            f"{key}: {path}: body {wrong.number} of {wrong.bodies}, which begins at ({x:.3g}, {y:.3g}, {z:.3g}) m, is inside "
             f"out: triangles must be counter-clockwise seen from outside, those of a cavity from inside it"
         )
     uv = getattr(getattr(mesh, "visual", None), "uv", None)
@@ -184,10 +184,11 @@ def _mesh(solid: Mesh, where: str, folder: Path) -> Surface:
     return _unwrapped(vertices[triangles])
 
 
-def _bodies(corners: Array, adjacent: NDArray[np.int64]) -> list[_Body]:
-    """The bodies of a mesh of closed bodies: triangles (K, 3, 3) and the pairs of them that have an edge in common (E, 2).
+def _inverted(corners: Array, adjacent: NDArray[np.int64]) -> _Body | None:
+    """The first body of a mesh of closed bodies that is inside out, None where none is.
 
-    A body is inside another one where all of its tested corners are; of bodies that intersect none is.
+    corners: triangles (K, 3, 3); adjacent: the pairs of them that have an edge in common (E, 2). A cavity has the triangles of
+    a body that is inside out, and all of its tested corners in another body. Flat bodies have no inside.
     """
     edges = coo_array((np.ones(len(adjacent), dtype=bool), adjacent.T), shape=(len(corners),) * 2)
     _, labels = connected_components(edges, directed=False)
@@ -195,15 +196,16 @@ def _bodies(corners: Array, adjacent: NDArray[np.int64]) -> list[_Body]:
     parts = np.split(corners[order], np.flatnonzero(np.diff(labels[order])) + 1)
     lows = np.array([part.min(axis=(0, 1)) for part in parts]).T.copy()  # (3, bodies)
     highs = np.array([part.max(axis=(0, 1)) for part in parts]).T.copy()
-    bodies = []
     for i, part in enumerate(parts):
-        around = np.flatnonzero(((lows < lows[:, [i]]) & (highs > highs[:, [i]])).all(axis=0))
-        tested = part[:: max(1, len(part) // CORNERS_TESTED), 0]
-        inside = sum(all(abs(_winding_number(parts[j], corner)) > 0.5 for corner in tested) for j in around)
         a, b, c = np.moveaxis(part - lows[:, i], 1, 0)
         volume_m3 = float(np.sum(a * np.cross(b, c))) / 6
-        bodies.append(_Body(volume_m3, inside, lows[:, i]))
-    return bodies
+        if volume_m3 > -FLAT * float(np.linalg.norm(highs[:, i] - lows[:, i])) ** 3:
+            continue
+        around = np.flatnonzero(((lows < lows[:, [i]]) & (highs > highs[:, [i]])).all(axis=0))
+        tested = part[:: max(1, len(part) // CORNERS_TESTED), 0]
+        if not any(all(abs(_winding_number(parts[j], corner)) > 0.5 for corner in tested) for j in around):
+            return _Body(i + 1, len(parts), lows[:, i])
+    return None
 
 
 def _winding_number(corners: Array, point: Array) -> float:

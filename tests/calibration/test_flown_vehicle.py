@@ -106,7 +106,8 @@ def identified(path, **values):
         (NAMED, NAMED, []),
         (NAMED, {"name": "Vega 6"}, []),  # a file without the id: any flight controller
         (NAMED, NAMED | {"fcu.hardware_id": "0x001f003b34385120"}, ["fcu.hardware_id"]),
-        (NAMED, {"fcu.hardware_id": "0x001f003b34385120"}, ["name", "fcu.hardware_id"]),
+        (NAMED, {"fcu.hardware_id": "0x001f003b34385120"}, ["fcu.hardware_id"]),
+        (NAMED, NAMED | {"name": "F550 with payload camera"}, []),  # the same flight controller
     ],
 )
 def test_another_name_or_flight_controller_in_the_log_is_a_doubt(write_log, tmp_path, flown, given, different):

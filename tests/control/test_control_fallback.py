@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from companion.control.attitude_inversion import tilt_and_thrust
-from companion.control.fallback import Blend, PositionPid
+from companion.control.fallback import TILT_KEPT_RAD, Blend, PositionPid
 from companion.core.frames import GRAVITY_M_S2, quat_from_rpy, rotation_matrix
 
 ZERO = np.zeros(3)
@@ -96,11 +96,14 @@ def test_a_saturated_thrust_is_taken_from_the_sideways_force_not_from_the_height
     assert made == pytest.approx(GRAVITY_M_S2, rel=1e-6)
 
 
-def test_a_vertical_force_beyond_the_thrust_leaves_none_across(vehicle):
+def test_a_vertical_force_beyond_the_thrust_leaves_what_opposes_a_drift(vehicle):
     pid, parameters = PositionPid(vehicle.controller), np.array(vehicle.model_parameters())
     parameters[0] = GRAVITY_M_S2 / vehicle.controller.thrust_max
-    thrust, roll, pitch = pid.command(np.zeros(9), np.array([1.0, 0.0, 0.5]), ZERO, ZERO, ZERO, parameters, 0.02)
-    assert thrust > vehicle.controller.thrust_max and roll == pitch == 0.0
+    x = np.zeros(9)
+    x[3:6] = [1.5, 0.0, -1.0]
+    thrust, roll, pitch = pid.command(x, np.array([0.0, 0.0, 1.2]), ZERO, ZERO, ZERO, parameters, 0.02)
+    assert thrust == pytest.approx(vehicle.controller.thrust_max)
+    assert roll == 0.0 and parameters[7] * pitch == pytest.approx(-TILT_KEPT_RAD)
 
 
 def test_a_blend_begins_at_the_last_command_and_ends_at_the_new_source():
