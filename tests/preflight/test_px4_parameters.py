@@ -88,7 +88,6 @@ BAD = [
     ("RC_MAP_LOITER_SW", 9, "failed", None),
     ("RC_MAP_ARM_SW", 9, "failed", None),
     ("RC_MAP_TERM_SW", 9, "failed", None),
-    ("RC_MAP_FLTM_BTN", 0b1_1000_0000, "failed", 0b1000_0000),
     ("EKF2_EV_CTRL", 8, "failed", 9),
     ("EKF2_EV_NOISE_MD", 1, "warning", 0),
 ]
@@ -102,7 +101,7 @@ def rule(name: str, flight: PlannedFlight | None = FLIGHT, vehicle: Vehicle = F5
 @pytest.mark.parametrize("name", [r.name for r in rules(F550, FLIGHT, send_odometry=True)])
 def test_every_rule_accepts_a_good_value_and_has_a_bad_one_below(name):
     assert rule(name).judge(GOOD) == ("ok", f"{GOOD[name]:g}")
-    assert name in {bad[0] for bad in BAD} or name.startswith("COM_FLTMODE")
+    assert name in {bad[0] for bad in BAD} or name.startswith("COM_FLTMODE") or name == "RC_MAP_FLTM_BTN"
 
 
 @pytest.mark.parametrize(("name", "value", "status", "fixed"), BAD)
@@ -115,6 +114,13 @@ def test_a_bad_value_is_reported_with_its_reason_and_the_fixed_one_passes(name, 
     if fixed is not None:
         assert type(fixed) is type(GOOD[name])
         assert row.judge({**values, name: fixed})[0] == "ok"
+
+
+def test_a_mode_button_on_the_missions_channel_is_refused_where_px4_reads_buttons():
+    row, both = rule("RC_MAP_FLTM_BTN"), {**GOOD, "RC_MAP_FLTM_BTN": 0b1_1000_0000}
+    assert row.judge({**both, "RC_MAP_FLTMODE": 0})[0] == "failed"
+    assert row.judge({**both, "RC_MAP_FLTMODE": 5})[0] == "ok", "PX4 reads the mode switch in place of buttons"
+    assert row.fix(0b1_1000_0000, both) == 0b1000_0000
 
 
 @pytest.mark.parametrize(
