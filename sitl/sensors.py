@@ -194,8 +194,8 @@ class TrueMotion(Protocol):
 class Vibration:
     """Second differences of white noise: their spectrum rises with the fourth power of the frequency, up to half of the frame rate.
 
-    In a log of a hexarotor whose accelerometer has 4 m/s² in a frame (250 Hz), its noise is 0.3 m/s²/√Hz above 80 Hz, 0.1 above 40
-    and 0.02 above 10; that of this is 0.37, 0.20 and 0.04.
+    In the log of a hexarotor whose accelerometer has 3.6 m/s² in a frame (docs/experiments.md), its noise is 0.31 m/s²/√Hz above
+    80 Hz, 0.09 above 40 and 0.02 above 10; with 4 m/s² that of this is 0.37, 0.20 and 0.04.
     """
 
     _GAIN = 6**-0.5  # of 1, -2, 1
@@ -402,16 +402,16 @@ class Sensors:
 
     def _distance_ahead_m(self, truth: TrueMotion) -> float:
         """From the aircraft along body x to what is in the way; inf where nothing is."""
-        face = self._ahead
-        if face is None:
+        ahead = self._ahead
+        if ahead is None:
             return math.inf
         w, x, y, z = truth.q_WB.tolist()
         ahead_W = (1.0 - 2.0 * (y * y + z * z), 2.0 * (x * y + w * z), 2.0 * (x * z - w * y))
-        if not isinstance(face, Face):
-            return face(truth.p_W, ahead_W)
-        normal_W = face.normal_W
+        if not isinstance(ahead, Face):
+            return ahead(truth.p_W, ahead_W)
+        normal_W = ahead.normal_W
         approach = -sum(n * a for n, a in zip(normal_W, ahead_W, strict=True))
-        before_m = sum(n * (a - f) for n, a, f in zip(normal_W, truth.p_W.tolist(), face.p_W, strict=True))
+        before_m = sum(n * (a - f) for n, a, f in zip(normal_W, truth.p_W.tolist(), ahead.p_W, strict=True))
         return before_m / approach if approach > 1e-6 and before_m >= 0.0 else math.inf
 
 

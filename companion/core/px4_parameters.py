@@ -264,11 +264,11 @@ def _return_below(flight: PlannedFlight | None) -> Callable[[Values], bool]:
     return safe
 
 
-def _or_return(flight: PlannedFlight | None) -> str:
-    """The end of a description that also allows Return."""
+def _or_return(flight: PlannedFlight | None, what: str = "Return") -> str:
+    """The end of a description that also allows Return; what: how it is called there."""
     if flight is None:
-        return ", or Return"
-    return f", or Return with RTL_RETURN_ALT <= {flight.height_m:g} m (the mission's limit)"
+        return f", or {what}"
+    return f", or {what} with RTL_RETURN_ALT <= {flight.height_m:g} m (the mission's limit)"
 
 
 def _action(description: str, allowed: tuple[int, ...], returns: int, flight: PlannedFlight | None) -> Condition:
@@ -442,7 +442,7 @@ def _rare_failsafes(why: str, flight: PlannedFlight | None, position: bool = Tru
             "COM_FLT_TIME_MAX",
             f"the flight time after which PX4 returns; {why}",
             required=Condition(
-                "-1 or 0 (off)" + (_or_return(flight).replace("Return", "any") if position else ""),
+                "-1 or 0 (off)" + (_or_return(flight, "any") if position else ""),
                 lambda value, values: value <= 0 or (position and returns_safely(values)),
             ),
             fix=_set(-1),
