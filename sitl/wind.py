@@ -7,6 +7,14 @@ Gusts are one Ornstein-Uhlenbeck process per axis of W, discretised exactly: ove
 which has the exponential autocorrelation of Dryden's longitudinal turbulence, with τ = length scale / airspeed
 (MIL-F-8785C, section 3.7.2). `sitl.dryden` has that turbulence whole. A jet is a round turbulent jet: Gaussian across, falling with a power of the
 distance along (S. Pope, "Turbulent Flows", section 5.1).
+
+The mean is the same at every height unless the scenario has `[wind.shear]`. Then it has the logarithmic profile of a
+neutral boundary layer (MIL-F-8785C, section 3.7.3.1; R. Stull, "An Introduction to Boundary Layer Meteorology",
+section 9.7): with the height h over the ground and the roughness z₀
+
+    u(h) = u(h_ref) ln(h / z₀) / ln(h_ref / z₀),   0 below z₀.
+
+Gusts and turbulence are left as they are: near the ground they fall much less than the mean.
 """
 
 import math
@@ -28,6 +36,7 @@ Coordinate = Annotated[float, number(-1e4, 1e4, "m")]
 Component = Annotated[float, number(-1.0, 1.0, "")]
 Time = Annotated[float, number(0.0, 1e6, "s")]
 
+LOWEST_REFERENCE = 10.0  # of the roughness: nearer to it the profile does not hold
 NOISE_BLOCK = 1024  # normal numbers drawn at a time; one by one would cost more than the rest of a sample
 
 
@@ -66,6 +75,26 @@ class Jet(Section, frozen=True):
     turbulence_time_s: TimeScale
 
 
+class WindShear(Section, frozen=True):
+    """The `[wind.shear]` table of a scenario: how the mean falls towards the ground, z = 0 of W."""
+
+    roughness_m: Annotated[float, number(1e-4, 1.0, "m; short grass 0.01, meadow 0.03, crops and bushes 0.1")]
+    reference_height_m: Annotated[float, number(1.0, 300.0, "m over the ground, where the mean is wind.mean_m_s")]
+
+    def __post_init__(self) -> None:
+        if self.reference_height_m < LOWEST_REFERENCE * self.roughness_m:
+            raise ValueError(
+                f"reference_height_m = {self.reference_height_m:g}: must be at least "
+                f"{LOWEST_REFERENCE:g} times roughness_m = {self.roughness_m:g}"
+            )
+
+    def factor(self, height_m: float) -> float:
+        """Mean at a height over that at the reference height; 0 below the roughness."""
+        if height_m <= self.roughness_m:
+            return 0.0
+        return math.log(height_m / self.roughness_m) / math.log(self.reference_height_m / self.roughness_m)
+
+
 class WindConfig(Section, frozen=True):
     """The `[wind]` table of a scenario."""
 
@@ -76,6 +105,7 @@ class WindConfig(Section, frozen=True):
     force_steps: list[ForceStep]
     jets: list[Jet]
     dryden: DrydenConfig | None = None  # turbulence in addition to the gusts, along and across mean_m_s
+    shear: WindShear | None = None  # None: the mean is the same down to the ground
 
 
 CALM = WindConfig(
@@ -163,6 +193,9 @@ class Wind:
         self._advance(t_s)
         c = self._config
         mean, gust = c.mean_m_s, self._gust.value
+        if c.shear is not None:
+            factor = c.shear.factor(float(p_W[2]))
+            mean = (factor * mean[0], factor * mean[1], factor * mean[2])
         x, y, z = mean[0] + gust[0], mean[1] + gust[1], mean[2] + gust[2]
         if self._dryden is not None:
             dx, dy, dz = self._dryden.at(t_s)

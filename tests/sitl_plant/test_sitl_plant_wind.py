@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from companion.core.config import ConfigError, parse
-from sitl.wind import CALM, ForceStep, Jet, Wind, WindConfig, WindStep
+from sitl.wind import CALM, ForceStep, Jet, Wind, WindConfig, WindShear, WindStep
 
 ORIGIN = (0.0, 0.0, 0.0)
 JET = Jet(
@@ -109,6 +109,31 @@ def test_steps_begin_and_end_at_their_times_along_their_ramps():
     assert wind.force(4.9, ORIGIN) == (0, 0, 0)
     assert wind.force(5.5, ORIGIN) == pytest.approx((0, -1.8, 0))
     assert wind.force(6.0, ORIGIN) == (0, 0, 0)
+
+
+SHEAR = WindShear(roughness_m=0.03, reference_height_m=10.0)
+
+
+@pytest.mark.parametrize(
+    ("height_m", "share"),
+    # ln(h / 0.03) / ln(10 / 0.03), by hand
+    [(10.0, 1.0), (30.0, 1.1891), (4.0, 0.8423), (1.0, 0.6036), (0.18, 0.3084), (0.03, 0.0), (0.0, 0.0), (-2.0, 0.0)],
+)
+def test_the_mean_falls_towards_the_ground_like_a_logarithm(height_m, share):
+    wind = Wind(calm_but(mean_m_s=(5.0, -2.0, 0.0), shear=SHEAR), 1)
+    assert wind.sample(0.0, (3.0, 4.0, height_m)) == pytest.approx((5.0 * share, -2.0 * share, 0.0), abs=1e-3)
+
+
+def test_shear_leaves_gusts_as_they_are():
+    sheared, level = (Wind(msgspec.structs.replace(GUSTY, shear=shear), 3) for shear in (SHEAR, None))
+    for i in range(50):
+        low, high = sheared.sample(0.02 * i, (0.0, 0.0, 0.0)), level.sample(0.02 * i, (0.0, 0.0, 0.0))
+        assert np.subtract(high, low) == pytest.approx(GUSTY.mean_m_s)
+
+
+def test_a_roughness_as_high_as_the_reference_is_refused():
+    with pytest.raises(ValueError, match=r"reference_height_m = 2: must be at least 10 times roughness_m = 0\.5"):
+        WindShear(roughness_m=0.5, reference_height_m=2.0)
 
 
 def test_a_jet_decays_along_and_across_and_blows_only_forward():
