@@ -59,6 +59,8 @@ WAY_SPARE = 1.2  # time of the way home over that of its moves: arrival at each 
 LANDING_M_S = 0.7  # MPC_LAND_SPEED
 LANDING_SPARE_S = 15.0  # ground detection, disarming
 STRONG_WIND_SHARE = 0.95  # the same in the mean of ten seconds: the next gust carries the aircraft away
+CARRIED_PART = 0.5  # of safety.control_error_m: with no tilt left there is nothing to wait for
+CARRIED_SHARE = 0.97  # of the tilt, commanded for two seconds: the controller has no more
 WIND_SHARE = 0.85  # of controller.tilt_max_rad, in the mean of a minute: no gust can be answered any more
 GROUND_AGE_S = 10.0  # its heartbeat comes once a second
 TOUCHDOWN_TILT_RAD = 0.26  # 15°: the slope on which legs of this width still stand
@@ -282,6 +284,16 @@ def _bundles_apart(s: SafetySnapshot) -> str:
 
 def _control_error(s: SafetySnapshot) -> float | None:
     return s.control.position_error_m if s.control is not None and s.control.active != ControlSource.IDLE else None
+
+
+def _carried(s: SafetySnapshot) -> float | None:
+    """How far the aircraft is from its reference while the controller has no more tilt to bring it back [m].
+
+    None also where PX4 has no position: there this stack would sink with the same tilt.
+    """
+    if s.commanded_tilt is None or s.px4_without_position:
+        return None
+    return _control_error(s) if s.commanded_tilt >= CARRIED_SHARE else 0.0
 
 
 def _tilt(s: SafetySnapshot) -> float | None:
@@ -682,6 +694,10 @@ MONITORS: tuple[Monitor, ...] = (
     Monitor(CONTROL_ERROR, "too far from the reference", "m", CRITICAL, OFFBOARD_OR_LAND,
         _own_estimate(_control_error), lambda v, p: v.safety.control_error_m, hysteresis=0.3, after_s=0.5,
         escalation=(HOLD, RETREAT, LAND, STOP_STREAMING), escalation_s=3.0, advice="be ready to take over"),
+    # holds and retreats are flown with the same tilt; PX4 has more (`MPC_TILTMAX_AIR`)
+    Monitor("carried_away", "wind carries the aircraft away", "m", CRITICAL, ph.CONTROLLING,
+        _in_offboard(_carried), lambda v, p: CARRIED_PART * v.safety.control_error_m, hysteresis=0.1,
+        escalation=(LAND,), advice="be ready to take over", alone=False, at_once=True),
     Monitor("tilt", "tilted too far", "rad", CRITICAL, OFFBOARD_OR_LAND,
         _in_offboard(_tilt), lambda v, p: v.safety.tilt_rad, hysteresis=0.1, after_s=0.1, escalation=(STOP_STREAMING,)),
     Monitor("tilt_error", "attitude does not follow the command", "rad", CRITICAL, OFFBOARD_OR_LAND,

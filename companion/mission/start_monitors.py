@@ -46,6 +46,7 @@ NOT_BEFORE_START: MappingProxyType[str, str] = MappingProxyType(
         "unaided": _FIX,
         "takeoff_gnss_lost": _FIX,
         "control_error": _NO_SETPOINTS,
+        "carried_away": _NO_SETPOINTS,
         "tilt_error": _NO_SETPOINTS,
         "throttle": _NO_SETPOINTS,
         "setpoints_lost": _NO_SETPOINTS,

@@ -6,7 +6,7 @@ from statistics import linear_regression, median
 
 from companion.core.enums import Sensor
 from companion.core.frames import GRAVITY_M_S2, rotation_matrix
-from companion.core.messages import ControlStatus, EstimatorStatus
+from companion.core.messages import ControlStatus, EstimatorStatus, SentSetpoint
 from companion.core.trajectory_messages import Quat, Vec3
 
 WINDOW_S = 1.0
@@ -20,6 +20,7 @@ WIND_S = (
 )
 WIND_MIN_S = 2.5  # less than PX4 climbs and holds before offboard
 WIND_PERIOD_S = 0.1
+COMMANDS_S = 2.0  # over which the commanded tilt is averaged: longer than a gust that the aircraft comes back from
 UPRIGHT_COS = 0.3  # an aircraft that lies over by more than 72° does not hover
 REMAINING_MIN = 0.1  # charge at which PX4's estimate is no longer good for a landing
 
@@ -195,3 +196,30 @@ class WindTrend:
         axes = zip(*(d for _, d in samples), strict=True)
         east, north, up = (math.fsum(axis) / len(samples) for axis in axes)
         return math.sin(math.atan2(math.hypot(east, north), GRAVITY_M_S2 - up)) / self._most
+
+
+class CommandTrend:
+    """How much of the tilt that it may use the controller commands: roll or pitch, the larger, in the mean of two seconds.
+
+    The limit is that of each of the two angles, as in the controller (`acados_gen.ocp`).
+    """
+
+    def __init__(self, tilt_max_rad: float) -> None:
+        self._most_rad = tilt_max_rad
+        self._samples: deque[tuple[float, float]] = deque()  # time, share
+
+    def reset(self) -> None:
+        self._samples.clear()
+
+    def take(self, now_s: float, sent: SentSetpoint) -> None:
+        samples = self._samples
+        samples.append((now_s, max(abs(sent.roll_rad), abs(sent.pitch_rad)) / self._most_rad))
+        while len(samples) > 1 and samples[1][0] <= now_s - COMMANDS_S:
+            samples.popleft()
+
+    def share(self, now_s: float) -> float | None:
+        """0 to about 1; None: not two seconds of them."""
+        samples = self._samples
+        if not samples or samples[0][0] > now_s - COMMANDS_S:
+            return None
+        return math.fsum(share for _, share in samples) / len(samples)

@@ -352,6 +352,15 @@ CASES: dict[str, Case] = {
         (fields(flight_time_left_s=79.0, way_home_s=None), fields(flight_time_left_s=None, way_home_s=25.0)),
     ),
     "sustained_wind": Case(fields(wind_share=0.85), fields(wind_share=0.86), (fields(wind_share=None),)),
+    "carried_away": Case(
+        all_of(of("control", position_error_m=0.99), fields(commanded_tilt=1.0)),
+        all_of(of("control", position_error_m=1.01), fields(commanded_tilt=0.97)),
+        (
+            all_of(of("control", position_error_m=1.5), fields(commanded_tilt=None)),
+            all_of(of("control", position_error_m=1.5), fields(commanded_tilt=1.0, px4_without_position=True)),
+            all_of(BY_PILOT, of("control", position_error_m=1.5), fields(commanded_tilt=1.0)),
+        ),
+    ),
     "strong_wind": Case(fields(strong_wind=0.95), fields(strong_wind=0.96), (fields(strong_wind=None),)),
     "ground_lost": Case(fields(ground_age_s=10.0), fields(ground_age_s=10.1), (fields(ground_age_s=None),)),
     "touchdown": Case(

@@ -279,6 +279,15 @@ SCENARIOS: dict[str, list[Scenario]] = {
     "energy": [Scenario("HOLD", draining, HOME, 100.0, long_hold)],
     "sustained_wind": [Scenario("HOLD", both(rolled(0.49), edit(SentSetpoint, roll_rad=0.49)), HOME, 160.0, long_hold)],
     "takeoff_wind": [Scenario("TAKEOFF", edit(State, disturbance_W=(0.0, 4.7, 0.0)), LANDING, 20.0)],
+    "carried_away": [
+        Scenario(
+            phase,
+            both(edit(ControlStatus, position_error_m=1.5), both(rolled(0.5), edit(SentSetpoint, roll_rad=0.5))),
+            LANDING,
+            10.0,
+        )
+        for phase in ("APPROACH", "HOLD", "RETURN")
+    ],
     "strong_wind": [Scenario("HOLD", edit(State, disturbance_W=(0.0, 5.3, 0.0)), HOME, 60.0, long_hold)],
     "ground_lost": [Scenario("HOLD", edit(FcuStatus, ground_station_age_s=12.0), HOME, 80.0, long_hold)],
     "touchdown": [Scenario("LAND", edit(FcuStatus, landed=True), [], make=high_return)],

@@ -386,6 +386,7 @@ FLIGHTS: dict[str, SafetyFlight] = {
         cause="bundle_twice",
     ),
     "control_error": SafetyFlight((fault("gust", -7.3, 0.0, 0.0, lasts_s=1.5),), 2.2, "HOLD", 4.0),
+    "carried_away": SafetyFlight((), 7.0, "DONE", 6.0, attack=_wind_freshens(6.0, 25.0)),
     # for longer it turns over, and where it comes to is chance
     "tilt": SafetyFlight((fault("motors_weak", 0, 0, 0, 1, 1, 1, lasts_s=0.27),), 1.0, "PX4_HOLD", 3.0),
     # a gust that the controller tilts against, and an attitude loop with a fifth of its gain
@@ -425,7 +426,7 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "weak_cell": SafetyFlight((), 3.5, "DONE", attack=_edited(FcuStatus, cells_v=(3.9, 3.9, 3.9, 3.4))),
     "energy": SafetyFlight((), 40.0, "DONE", attack=_charge_falls, longest_s=80.0),
     "sustained_wind": SafetyFlight((), 90.0, "DONE", attack=_wind_rises, longest_s=160.0),
-    "strong_wind": SafetyFlight((), 12.5, "DONE", 4.0, attack=_wind_freshens(4.5, 25.0)),
+    "strong_wind": SafetyFlight((), 13.5, "DONE", 4.0, attack=_wind_freshens(4.2, 25.0)),
     "ground_lost": SafetyFlight((), 11.5, "DONE", begins="station", attack=_station_leaves, longest_s=80.0),
     "touchdown": SafetyFlight(
         (fault("battery_low", 12.8, 0.06),), 5.0, "DONE", attack=_landed_too_early, cause="battery_critical"

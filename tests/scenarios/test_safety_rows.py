@@ -77,12 +77,12 @@ def check_the_cause(monitor: Monitor, end: str, outcome: FlightOutcome) -> None:
 def check_the_steps(outcome: FlightOutcome) -> None:
     """Actions, of whichever monitors, lie 2 s apart and grow stronger.
 
-    Those that end the stream do not wait, nor does a landing that begins because this stack's estimate is in doubt, nor
-    the hold that stops a return.
+    Those that end the stream do not wait, nor does a landing that begins because this stack's estimate is in doubt or
+    because the wind carries the aircraft away, nor the hold that stops a return.
     """
     for (before_s, _), (after_s, phase) in zip(outcome.actions, outcome.actions[1:], strict=False):
         if phase not in (Phase.PILOT, Phase.PX4_HOLD) and not (
-            lands_in_doubt(outcome, after_s) or stops_a_return(outcome, after_s)
+            lands_at_once(outcome, after_s) or stops_a_return(outcome, after_s)
         ):
             assert after_s - before_s >= ESCALATION_MIN_S - STEP_S, outcome.actions
     ranks = {PHASE_OF[action]: rank for rank, action in enumerate(ACTIONS) if action in PHASE_OF}
@@ -93,10 +93,10 @@ def check_the_steps(outcome: FlightOutcome) -> None:
         assert ranks[phase] <= max(ACTIONS.index(action) for action in demanded), f"{phase} was not demanded"
 
 
-def lands_in_doubt(outcome: FlightOutcome, at_s: float) -> bool:
-    """A monitor that doubts the estimate has just demanded a landing as its first action."""
-    doubting = [m.name for m in MONITORS if m.doubts and m.escalation[0] == SafetyAction.LAND]
-    return SafetyAction.LAND in demanded_at(outcome, at_s, doubting)
+def lands_at_once(outcome: FlightOutcome, at_s: float) -> bool:
+    """A monitor that doubts the estimate, or leaves no time, has just demanded a landing as its first action."""
+    landing = [m.name for m in MONITORS if (m.doubts or m.at_once) and m.escalation[0] == SafetyAction.LAND]
+    return SafetyAction.LAND in demanded_at(outcome, at_s, landing)
 
 
 def stops_a_return(outcome: FlightOutcome, at_s: float) -> bool:
