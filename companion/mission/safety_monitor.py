@@ -4,10 +4,11 @@ A monitor that stays active escalates through its actions. It clears when its va
 hysteresis for `CLEAR_S`. The strongest action of all active monitors is the demand on the mission.
 
 At least `ESCALATION_MIN_S` lie between two actions of one aircraft, whichever monitors demand them, so that each action
-has time to help. Five kinds of monitors do not wait: one whose first action is "relinquish" (the pilot has the aircraft
+has time to help. Some monitors do not wait: one whose first action is "relinquish" (the pilot has the aircraft
 already), one whose first action is "stop streaming" (this stack can fly nothing any more), and one that doubts this
 stack's own estimate and whose first action is "land" (a hold that another monitor began would go on by that estimate), one
-that lands at once because nothing shows a position any more, and one whose hold stops a return.
+that lands at once because nothing shows a position any more, or because no tilt is left against the wind, and one whose
+hold stops a return.
 
 A retreat or return that was demanded is not interrupted by a milder action. Its own monitors are no longer evaluated
 while it lasts, so they would demand it again as soon as a hold had begun, and the aircraft would stop and go in turn. A
