@@ -19,6 +19,7 @@ PACKAGES = ("companion", "acados_gen", "calibration", "sitl")
 SOURCES = (".py", ".c", ".h", ".j2", ".toml")
 COMMIT_FILE = Path(__file__).with_name("commit.txt")  # written by the installer, where no repository is left
 GIT_TIMEOUT_S = 5.0
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")  # random(4): drawn at each start of the computer
 
 
 class Software(NamedTuple):
@@ -65,6 +66,11 @@ def computer() -> Computer:
     """This computer."""
     uname = os.uname()
     return Computer(uname.nodename, _processor(), f"{uname.sysname} {uname.release}", platform.python_version())
+
+
+def boot_id() -> str:
+    """Which start of this computer this is: companion times are comparable within one. "" where the system has none."""
+    return _text(BOOT_ID)
 
 
 def command_line() -> list[str]:

@@ -21,6 +21,7 @@ STATES_KEPT = 500  # 5 s at 100 Hz: longer than the delay of any photograph
 FLUSH_PERIOD_S = 1.0  # a killed process loses at most this, and messages that the bus had not delivered
 PHOTO_TIMEOUT_S = 0.5  # a photograph waits this long for a state with a later stamp
 HOST_PERIOD_S = 1.0 / TOPICS["host"].rate_hz
+CLOSE_S = 0.5  # twice for each log at the end of the process: two logs in less than its supervisor waits
 AFTER_FLIGHT_S = 10.0  # a log continues for this long after disarming
 LARGEST_MB = 500.0  # a log that grows beyond this on the ground is ended, too
 
@@ -31,7 +32,7 @@ class RecorderNode(Node):
     read_host: returns the state of this computer; None: it is not published.
     next_writer: opens the log of the next flight, begun when the aircraft has been disarmed for `AFTER_FLIGHT_S`
     or waits so long that the log grows beyond `LARGEST_MB`; may raise `ConfigError`; then the old log continues. None:
-    one log for all.
+    one log for all. A log whose last bytes the disk refuses is kept until it takes them, and only then is a further one begun.
     retention: limits the size of the log folder; works on the ground only.
     """
 
@@ -54,9 +55,13 @@ class RecorderNode(Node):
         self._retention = retention
         if retention is not None:
             retention.begin(writer.path)
-        self._errors_before, self._last_error_before = 0, ""  # of the logs before this one
+        self._unwritten: LogWriter | None = None  # the log before this one, while the disk refuses its last bytes
+        self._errors_before, self._last_error_before = 0, ""  # of the logs before these
         self._flying = True  # until the flight controller says that it is disarmed
-        self._was_armed = False  # since this log began
+        self._state_known = False  # a status has arrived since this recorder began
+        self._was_armed = bool(writer.continues)  # in the flight of this log
+        if writer.continues and retention is not None:
+            writer.mark_flown()
         self._disarmed_s: float | None = None
         self._flushed_s = -float("inf")
         self._states: deque[State] = deque(maxlen=STATES_KEPT)
@@ -86,6 +91,7 @@ class RecorderNode(Node):
         published = self._host(now_s)
         if now_s - self._flushed_s > FLUSH_PERIOD_S - 0.5 / self.rate_hz:
             self._writer.flush()
+            self._flush_unwritten()
             self._flushed_s = now_s
         if self._next_writer is not None and self._is_complete(now_s):
             self._begin_next(self._next_writer, now_s)
@@ -104,16 +110,21 @@ class RecorderNode(Node):
     def _note_armed(self, status: FcuStatus, now_s: float) -> None:
         if not (status.valid and status.connected):
             return  # without a connection the last known state stays
+        if self._flying and self._state_known and not status.armed:
+            self._flushed_s = -float("inf")  # at once: the battery may be unplugged in a moment
         self._flying = status.armed
         if status.armed:
             if not self._was_armed and self._retention is not None:
-                self._writer.mark_flown()
+                self._writer.mark_flown(begun_armed=not self._state_known)
             self._was_armed, self._disarmed_s = True, None
         elif self._disarmed_s is None:
             self._disarmed_s = now_s
+        self._state_known = True
 
     def _is_complete(self, now_s: float) -> bool:
         if self._flying or self._disarmed_s is None or now_s - self._disarmed_s < AFTER_FLIGHT_S:
+            return False
+        if self._unwritten is not None:
             return False
         return self._was_armed or self._writer.size_mb > LARGEST_MB
 
@@ -125,26 +136,42 @@ class RecorderNode(Node):
             self._disarmed_s = now_s  # the next attempt is made after `AFTER_FLIGHT_S`
             return
         self._was_armed = False
-        finished, self._writer = self._writer, following
-        finished.close()
-        self._errors_before += finished.errors + finished.dropped
-        self._last_error_before = finished.last_error or self._last_error_before
+        self._unwritten, self._writer = self._writer, following
+        self._unwritten.finish()
+        self._flush_unwritten()
         if self._retention is not None:
             self._retention.begin(following.path)
+
+    def _flush_unwritten(self) -> None:
+        """Hand the last bytes of the log before this one to the disk, and close it when it has all of them."""
+        if (former := self._unwritten) is None:
+            return
+        former.flush()
+        if former.unwritten_bytes == 0:
+            former.close()
+            self._errors_before += former.errors + former.dropped
+            self._last_error_before = former.last_error or self._last_error_before
+            self._unwritten = None
 
     def close(self) -> None:
         """End the log, after the node's last step."""
         self._save_photos(0.0, -float("inf"))
-        self._writer.close()
+        for writer in self._open_logs:
+            writer.close(CLOSE_S)
+
+    @property
+    def _open_logs(self) -> list[LogWriter]:
+        """The present log, and the one before it while the disk refuses its last bytes."""
+        return [self._writer] if self._unwritten is None else [self._writer, self._unwritten]
 
     @property
     def errors(self) -> int:
         """Failed writes and dropped messages of all logs so far, for the process's health message."""
-        return self._errors_before + self._writer.errors + self._writer.dropped
+        return self._errors_before + sum(writer.errors + writer.dropped for writer in self._open_logs)
 
     @property
     def last_error(self) -> str:
-        return self._writer.last_error or self._last_error_before
+        return next((w.last_error for w in self._open_logs if w.last_error), self._last_error_before)
 
     def _save_photos(self, now_s: float, timeout_s: float) -> None:
         waiting = []

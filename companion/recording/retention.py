@@ -1,8 +1,9 @@
 """Which flights may be deleted when the folder of the logs grows too large or too old.
 
-A flight is its log and all files beside it whose names begin with the log's name (photographs). Flights are ordered by
-the number in the log's name and not by a clock: a computer without a clock battery may have had a wrong one on any day.
-The log that a process writes is never deleted, nor is the newest flight.
+A flight is its log, the parts that restarted recorders wrote after it (``<name>_2.mcap`` …), and all files beside them
+whose names begin with theirs (photographs). Flights are ordered by the number in the log's name and not by a clock: a
+computer without a clock battery may have had a wrong one on any day. The flight that a process writes is never deleted,
+nor is the newest one.
 """
 
 import contextlib
@@ -16,7 +17,7 @@ from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
-from companion.recording.writer import FLOWN_SUFFIX
+from companion.recording.writer import BEGUN_ARMED, FLOWN_SUFFIX
 
 KEPT_AT_ANY_AGE = 10  # flights: the date of a computer without a clock battery may be wrong
 DAY_S = 86_400.0
@@ -24,6 +25,7 @@ LOG_SUFFIX = ".mcap"
 LAST_NUMBER = ".last_number"  # the file that keeps the number when all logs have been moved elsewhere
 NUMBER_MAX = 10**12 - 1
 _NUMBERED = re.compile(r"([0-9]{6,12})_[0-9]{4}-[0-9]{2}-[0-9]{2}_[0-9]{2}-[0-9]{2}-[0-9]{2}")
+_PART = re.compile(rf"({_NUMBERED.pattern})_([1-9][0-9]{{0,3}})")  # of a flight whose recorder was restarted
 _NUMBER_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -95,6 +97,12 @@ class StoredFlight(NamedTuple):
     size_mb: float
     ended_s: float
     flown: bool = False  # the aircraft was armed
+    begun_armed: bool = False  # and was when the log began: the computer was restarted in this flight
+
+    @property
+    def logs(self) -> list[Path]:
+        """The log and its parts, in order."""
+        return [file for file in self.files if file.suffix == LOG_SUFFIX]
 
     @property
     def place(self) -> tuple[int, float, str]:
@@ -104,16 +112,34 @@ class StoredFlight(NamedTuple):
 
 def flights_in(folder: Path) -> list[StoredFlight]:
     """All flights of a folder, the oldest first; files that cannot be read are left out."""
-    flights = []
     names = _entries(folder)
+    parts: dict[str, dict[int, Path]] = {}  # of each flight, by their numbers
     for log in (name for name in names if name.suffix == LOG_SUFFIX):
-        beside = [n for n in names if n != log and n.name.startswith((f"{log.stem}_photo_", f"{log.stem}."))]
+        part = _PART.fullmatch(log.stem)
+        parts.setdefault(part[1] if part else log.stem, {})[int(part[3]) if part else 1] = log
+    flights = []
+    for logs in ([of_one[number] for number in sorted(of_one)] for of_one in parts.values()):
         with contextlib.suppress(OSError):
-            facts = [name.stat() for name in (log, *beside)]
-            flown = log.with_suffix(FLOWN_SUFFIX) in beside
-            size_mb = sum(f.st_size for f in facts) / 1e6
-            flights.append(StoredFlight(log, (log, *beside), size_mb, facts[0].st_mtime, flown))
+            flights.append(_stored(logs, names))
     return sorted(flights, key=lambda flight: flight.place)
+
+
+def _stored(logs: list[Path], names: list[Path]) -> StoredFlight:
+    """A flight with these logs, the first one first; names: all files of the folder. Raises OSError."""
+    files: list[Path] = []
+    for log in logs:
+        files += [log, *(n for n in names if n != log and n.name.startswith((f"{log.stem}_photo_", f"{log.stem}.")))]
+    size_mb = sum(file.stat().st_size for file in files) / 1e6
+    marks = [mark for log in logs if (mark := log.with_suffix(FLOWN_SUFFIX)) in files]
+    begun_armed = bool(marks) and _begun_armed(marks[0])
+    return StoredFlight(logs[0], tuple(files), size_mb, logs[-1].stat().st_mtime, bool(marks), begun_armed)
+
+
+def _begun_armed(mark: Path) -> bool:
+    try:
+        return mark.read_bytes()[: len(BEGUN_ARMED)] == BEGUN_ARMED.encode()
+    except OSError:
+        return False
 
 
 def is_written(log: Path) -> bool:
@@ -136,11 +162,16 @@ def is_written(log: Path) -> bool:
 def too_many(flights: list[StoredFlight], limits: LogLimits, wall_s: float) -> list[StoredFlight]:
     """The flights (oldest first) that must be deleted so that the rest keeps the limits.
 
-    The newest stays, and the newest in which the aircraft was armed: the flight just flown, however large. A flight is no
+    The newest stays, and the newest in which the aircraft was armed: the flight just flown, however large. Where its log
+    begins with an armed aircraft, the one before it stays, too: it may hold the beginning. A flight is no
     older than those before it, so one whose clock was behind gets their age. One that is dated in the future has no age.
     """
     left_mb = sum(flight.size_mb for flight in flights)
-    stay = {flight.log for flight in (*flights[-1:], *[flight for flight in flights if flight.flown][-1:])}
+    stay = {flight.log for flight in flights[-1:]}
+    for flight in (flight for flight in reversed(flights) if flight.flown):
+        stay.add(flight.log)
+        if not flight.begun_armed:
+            break
     gone = []
     since_s = -inf
     for i, flight in enumerate(flights):
@@ -165,9 +196,9 @@ class Retention:
 
     def begin(self, written: Path) -> None:
         """Read the folder again; the flight whose log is ``written`` stays, and what another process writes."""
-        finished = (flight for flight in flights_in(self._folder) if flight.log.name != written.name)
-        flights = [flight for flight in finished if not is_written(flight.log)]
-        expired = too_many(flights, self._limits, self._clock())
+        flights = [f for f in flights_in(self._folder) if written.name not in [log.name for log in f.logs]]
+        # One that waits for space until it is complete takes space, too: only then older ones make way for it.
+        expired = [f for f in too_many(flights, self._limits, self._clock()) if not any(map(is_written, f.logs))]
         self._to_delete = iter([name for flight in expired for name in reversed(flight.files)])
 
     def step(self) -> None:

@@ -3,8 +3,9 @@
 `LogWriter.flush` packs all messages since the last call into one record (`batches`), closes the chunk and hands everything
 to the operating system, so what was flushed survives the death of the process. Beside the packed messages the log holds copies of
 some as JSON for the programs of others: all messages of topics on events, and one in `COPY_PERIOD_S` of the others. A full disk or a broken one never raises: bytes that could not be
-written wait in the spool (so the file never gets a hole), messages that find the spool full are dropped and counted. A
-log that is deleted while it is written begins again.
+written wait in the spool (so the file never gets a hole), photographs wait likewise, and what finds no space there is
+dropped and counted. A log that is deleted while it is written begins again. What survives a loss of power is up to the
+`Disk`.
 """
 
 import contextlib
@@ -12,8 +13,10 @@ import datetime
 import fcntl
 import math
 import os
+from collections import deque
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, NamedTuple, cast
 
 import msgspec
 from mcap.writer import CompressionType, Writer
@@ -25,12 +28,15 @@ from companion.core.messages import TOPICS, Message
 from companion.recording import batches
 from companion.recording.batches import BatchPacker, Row, row_of
 from companion.recording.codec import encode, json_schema, schema_hashes
+from companion.recording.disk import DirectDisk, Disk, synchronise_folder, write_whole
 
 SPOOL_MAX_BYTES = 16_000_000  # minutes of flight, for a disk that comes back
+PHOTOGRAPHS_MAX_BYTES = 64_000_000  # that wait for the disk
 CHUNK_BYTES = 4_000_000  # larger than any flush interval fills, so a chunk ends when `flush` says so
 COPY_PERIOD_S = 5.0
 ARRIVAL_UNIT_NS = 1000
-FLOWN_SUFFIX = ".flown"  # of the empty file beside the log of a flight in which the aircraft was armed
+FLOWN_SUFFIX = ".flown"  # of the file beside the log of a flight in which the aircraft was armed; empty, or
+BEGUN_ARMED = "begun armed"  # where it was armed when the log began
 METADATA = "flight"  # name of the metadata record
 
 
@@ -46,6 +52,7 @@ def software_facts() -> dict[str, str]:
         "processor": computer.processor,
         "system": computer.system,
         "python": computer.python,
+        "boot_id": provenance.boot_id(),
         "command_line": msgspec.json.encode(provenance.command_line()).decode(),
         "schemas": msgspec.json.encode(schema_hashes()).decode(),
     }
@@ -63,6 +70,7 @@ class Spool:
         self._lock()
         self._waiting = bytearray()
         self._count = 0
+        self._synchronised = True  # nothing was written since `synchronise` began
 
     def _lock(self) -> None:
         with contextlib.suppress(OSError):  # a process that looks for the lock holds it for a moment
@@ -87,6 +95,13 @@ class Spool:
         while self._waiting:
             written = os.write(self._fd, self._waiting)
             del self._waiting[:written]
+            self._synchronised = False
+
+    def synchronise(self) -> None:
+        """Bring onto the disk what was written since the last call; in another thread than `drain`. Raises OSError."""
+        if not self._synchronised:
+            self._synchronised = True
+            os.fdatasync(self._fd)
 
     @property
     def deleted(self) -> bool:
@@ -104,12 +119,20 @@ class Spool:
         os.close(self._fd)
 
 
+class _Photograph(NamedTuple):
+    """One that waits for the disk: name without number of the copy, picture and side-car's content."""
+
+    name: str
+    png: bytes
+    facts: dict[str, Any]
+
+
 class LogWriter:
     """Writes one flight: messages into ``path``, photographs beside it. Not thread safe.
 
     metadata: text by name, e.g. the vehicle and mission files; `software_facts` and the start time are added.
     start_s: companion time of the start [s], None: the arrival of the first message; start_wall: the same moment on
-    the wall clock, default now.
+    the wall clock, default now. disk: brings what was written onto the disk; None: that is left to the operating system.
     Raises `ConfigError` if the log cannot be created; nothing raises afterwards.
     """
 
@@ -119,8 +142,13 @@ class LogWriter:
         metadata: dict[str, str],
         start_s: float | None = None,
         start_wall: datetime.datetime | None = None,
+        disk: Disk | None = None,
     ) -> None:
         self.path = Path(path)
+        self.continues = metadata.get("continues", "")  # log of the flight that this one is a part of
+        self._disk = disk or DirectDisk()
+        self._photographs: deque[_Photograph] = deque()  # that wait for the disk
+        self._failures: deque[str] = deque()  # of jobs of the disk
         self.errors = 0  # failed writes
         self.dropped = 0  # messages that found the spool full or could not be encoded
         self.last_error = ""
@@ -128,7 +156,7 @@ class LogWriter:
         self._start_s = start_s
         self._start_wall = (start_wall or datetime.datetime.now(datetime.UTC)).astimezone(datetime.UTC)
         self._pending: list[tuple[TopicName, Message, float]] = []
-        self._closed = False
+        self._closed = self._file_closed = False  # no more messages; no more bytes
         self._metadata = {str(k): _encodable(str(v)) for k, v in (metadata | software_facts()).items()}
         try:
             spool = self._create()
@@ -141,7 +169,9 @@ class LogWriter:
 
     def _create(self) -> Spool:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        return Spool(self.path)
+        spool = Spool(self.path)
+        self._synchronise_folder()
+        return spool
 
     def _begin(self, spool: Spool) -> None:
         """Write the beginning of a log."""
@@ -166,8 +196,7 @@ class LogWriter:
         except OSError as error:
             self.note_error(f"{self.path}: deleted in flight, cannot be created again: {error.strerror or error}")
             return
-        with contextlib.suppress(OSError):
-            self._spool.close()
+        self._close_file()
         self._metadata["deleted_in_flight"] = "true"
         self._begin(spool)
         self.note_error(f"{self.path}: deleted in flight, begun again")
@@ -180,11 +209,22 @@ class LogWriter:
         self._pending.append((topic, message, arrival_s))
 
     def flush(self) -> None:
-        """Pack all messages taken since the last call as one chunk and hand it to the operating system."""
-        if self._closed:
+        """Pack all messages taken since the last call as one chunk and hand it to the operating system.
+
+        After `finish` it hands over what the disk has refused until then.
+        """
+        if self._file_closed:
             return
-        if self._spool.deleted:
-            self._begin_again()
+        if not self._closed:
+            if self._spool.deleted:
+                self._begin_again()
+            self._pack()
+        self._drain()
+        if self._photographs:
+            self._disk.run((self.path, "photographs"), self._save_photographs)
+        self._note_failures()
+
+    def _pack(self) -> None:
         pending, self._pending = self._pending, []
         if pending and self._spool.waiting_bytes > SPOOL_MAX_BYTES:
             self.dropped += len(pending)
@@ -199,7 +239,6 @@ class LogWriter:
                     self._write(rows)
                     rows, size = [], 0
             self._write(rows)
-        self._drain()
 
     def _row(self, topic: TopicName, message: Message, arrival_s: float) -> Row | None:
         """A message as a batch takes it; None if it cannot be encoded, which is counted. Writes the copy of it, if one is due."""
@@ -252,13 +291,42 @@ class LogWriter:
             self._spool.drain()
         except OSError as error:
             self.note_error(f"{self.path}: {error.strerror or error}")
+        if self._disk.synchronised:
+            self._disk.run((self._spool, "log"), self._reporting(self._spool.synchronise))
 
-    def mark_flown(self) -> None:
-        """Leave an empty file beside the log: in this flight the aircraft was armed."""
+    def _close_file(self) -> None:
+        """Close the file after what the disk has to do with it."""
+        self._disk.run((self._spool, "close"), self._reporting(self._spool.close))
+
+    def _synchronise_folder(self) -> None:
+        """Bring the names of the log and of the files beside it onto the disk."""
+        if self._disk.synchronised:
+            folder = self.path.parent
+            self._disk.run((folder, "folder"), self._reporting(lambda: synchronise_folder(folder)))
+
+    def _reporting(self, job: Callable[[], None]) -> Callable[[], None]:
+        """The same job; what it raises becomes an error of this log."""
+
+        def run() -> None:
+            try:
+                job()
+            except Exception as error:  # nothing ends the disk's thread
+                self._failures.append(f"{self.path}: {getattr(error, 'strerror', None) or error}")
+
+        return run
+
+    def _note_failures(self) -> None:
+        while self._failures:
+            self.note_error(self._failures.popleft())
+
+    def mark_flown(self, begun_armed: bool = False) -> None:
+        """Leave a file beside the log: in this flight the aircraft was armed. begun_armed: also when the log began."""
+        mark = self.path.with_suffix(FLOWN_SUFFIX)
         try:
-            self.path.with_suffix(FLOWN_SUFFIX).touch()
+            mark.write_text(BEGUN_ARMED if begun_armed else "")
         except OSError as error:
-            self.note_error(f"{self.path.with_suffix(FLOWN_SUFFIX)}: {error.strerror or error}")
+            self.note_error(f"{mark}: {error.strerror or error}")
+        self._synchronise_folder()
 
     def note_error(self, text: str) -> None:
         """Count an error of this log and remember its text."""
@@ -277,39 +345,80 @@ class LogWriter:
     def save_photograph(self, number: int, png: bytes, facts: dict[str, Any]) -> None:
         """Write a photograph and its side-car beside the log: ``<log>_photo_001.png`` and ``.json``.
 
-        The side-car comes second and by renaming, so one that exists belongs to a complete picture.
+        The side-car comes second and by renaming, so one that exists belongs to a complete picture. One that the disk refuses
+        is tried again with each `flush`.
         """
-        name = f"{self.path.stem}_photo_{number:03d}"
+        if len(png) + self._photograph_bytes > PHOTOGRAPHS_MAX_BYTES and self._photographs:
+            self.dropped += 1
+            self.note_error(f"{self.path.stem}_photo_{number:03d}: dropped, too many photographs wait for the disk")
+            return
+        self._photographs.append(_Photograph(f"{self.path.stem}_photo_{number:03d}", png, facts))
+        self._disk.run((self.path, "photographs"), self._save_photographs)
+        self._note_failures()
+
+    def _save_photographs(self) -> None:
+        """Save those that wait, until the disk refuses one; in the disk's thread, where it has one."""
+        while self._photographs:
+            try:
+                self._save(self._photographs[0])
+            except Exception as error:  # nothing ends the disk's thread
+                name = self.path.with_name(self._photographs[0].name)
+                self._failures.append(f"{name}: {getattr(error, 'strerror', None) or error}")
+                if isinstance(error, OSError):
+                    return
+            self._photographs.popleft()
+
+    def _save(self, photograph: _Photograph) -> None:
+        name, copy = photograph.name, 1
+        while self.path.with_name(f"{name}.json").exists():  # an id that comes twice must not overwrite a picture
+            copy += 1
+            name = f"{photograph.name}_{copy}"
         part = self.path.with_name(f"{name}.part")
+        part.parent.mkdir(parents=True, exist_ok=True)
+        text = msgspec.json.encode({"file": f"{name}.png", **photograph.facts})
         try:
-            copy = 1
-            while self.path.with_name(f"{name}.png").exists():  # an id that comes twice must not overwrite a picture
-                copy += 1
-                name = f"{self.path.stem}_photo_{number:03d}_{copy}"
-            part = self.path.with_name(f"{name}.part")
-            part.parent.mkdir(parents=True, exist_ok=True)
-            part.write_bytes(png)
-            part.replace(self.path.with_name(f"{name}.png"))
-            text = msgspec.json.encode({"file": f"{name}.png", **facts})
-            part.write_bytes(msgspec.json.format(text, indent=2))
-            part.replace(self.path.with_name(f"{name}.json"))
-        except OSError as error:
-            self.note_error(f"{self.path.with_name(name)}: {error.strerror or error}")
+            write_whole(self.path.with_name(f"{name}.png"), photograph.png, part, self._disk.synchronised)
+            side_car = msgspec.json.format(text, indent=2)
+            write_whole(self.path.with_name(f"{name}.json"), side_car, part, self._disk.synchronised)
+        except OSError:
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)
+            raise
 
-    def close(self) -> None:
-        """Write what is left and the index; safe to call twice."""
+    @property
+    def _photograph_bytes(self) -> int:
+        return sum(len(photograph.png) for photograph in tuple(self._photographs))
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """What the disk has refused or not taken yet: of the log, and photographs."""
+        return self._spool.waiting_bytes + self._photograph_bytes
+
+    def finish(self) -> None:
+        """Take no more messages: write what is left and the index, as far as the disk takes it; safe to call twice."""
         if self._closed:
             return
         self.flush()
         self._closed = True
         self._mcap.finish()  # type: ignore[no-untyped-call]  # likewise
         self._drain()
-        try:
-            self._spool.close()
-        except OSError as error:
-            self.note_error(f"{self.path}: {error.strerror or error}")
+
+    def close(self, patience_s: float = 0.0) -> None:
+        """Finish the log and close its file; safe to call twice. What the disk still refuses is lost, and counted.
+
+        patience_s: how long to wait for what the disk has not taken yet, and for the file to be closed.
+        """
+        if self._file_closed:
+            return
+        self.finish()
+        self.flush()
+        self._disk.wait(patience_s)
+        if (lost := self.unwritten_bytes) > 0:
+            self.note_error(f"{self.path}: {lost} bytes could not be written and are lost")
+        self._file_closed = True
+        self._close_file()
+        self._disk.wait(patience_s)
+        self._note_failures()
 
 
 def _encodable(text: str) -> str:

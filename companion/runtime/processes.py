@@ -141,6 +141,7 @@ def _fcu_options(context: Context) -> NodeOptions:
 
 
 def _recorder_options(context: Context) -> NodeOptions:
+    from companion.recording.disk import DiskThread
     from companion.recording.host import Host
     from companion.recording.retention import LogLimits, Retention, next_log_name
     from companion.recording.writer import LogWriter
@@ -151,16 +152,17 @@ def _recorder_options(context: Context) -> NodeOptions:
     with contextlib.suppress(ConfigError):  # a log is written in any case; the mission says what is wrong
         run = run_with(run, context.photographed)
     metadata = flight_metadata(context.vehicle_file, context.mission_file, context.scenario_file, run)
-    log = context.log_file
+    log, disk = context.log_file, DiskThread()
     if not log.is_dir():
         name = free_name(log)
         if name != log:
             metadata["continues"] = log.name
-        return NodeOptions(log_writer=LogWriter(name, metadata, start_s=monotonic_s()), read_host=Host(log.parent))
+        writer = LogWriter(name, metadata, start_s=monotonic_s(), disk=disk)
+        return NodeOptions(log_writer=writer, read_host=Host(log.parent))
 
     def next_writer() -> LogWriter:
         path = free_name(log / next_log_name(log, datetime.now()))
-        return LogWriter(path, metadata, start_s=monotonic_s())
+        return LogWriter(path, metadata, start_s=monotonic_s(), disk=disk)
 
     return NodeOptions(
         log_writer=next_writer(),

@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from companion.core.config import ConfigError
-from companion.core.messages import FcuStatus
 from companion.recording.log import read_log
-from companion.recording.recorder import AFTER_FLIGHT_S, LARGEST_MB, RecorderNode
+from companion.recording.recorder import AFTER_FLIGHT_S, LARGEST_MB
 from companion.recording.retention import (
     DAY_S,
     KEPT_AT_ANY_AGE,
@@ -24,8 +22,9 @@ from companion.recording.retention import (
     next_log_name,
     too_many,
 )
-from companion.recording.writer import LogWriter
+from companion.recording.writer import BEGUN_ARMED, LogWriter
 from companion.runtime import processes
+from tests.recording.recorder_bench import Bench
 
 NOW_S = 1_800_000_000.0
 
@@ -188,6 +187,40 @@ def test_the_flight_just_flown_stays_however_large(tmp_path):
     assert flights[1].files[0].suffix == ".mcap"  # deleted last, so that no mark of it is left
 
 
+def test_the_parts_of_a_restarted_recorder_and_their_photographs_are_one_flight(tmp_path):
+    numbered(tmp_path, RIGHT, age_days=3)
+    flown = numbered(tmp_path, RIGHT, age_days=2, photographs=1)
+    (tmp_path / f"{flown}.flown").touch()
+    for part in (10, 2):
+        flight(tmp_path, f"{flown}_{part}", age_days=1, photographs=1)
+    numbered(tmp_path, RIGHT)
+    flights = flights_in(tmp_path)
+    assert len(flights) == 3 and [log.stem for log in flights[1].logs] == [flown, f"{flown}_2", f"{flown}_10"]
+    assert flights[1].flown and flights[1].size_mb == pytest.approx(3.0)
+    assert flights[1].ended_s == NOW_S - DAY_S and len(flights[1].files) == 7
+    assert too_many(flights, LogLimits(1.0, 0), NOW_S) == [flights[0]]
+
+
+def test_no_part_of_the_flight_that_is_written_is_deleted(tmp_path):
+    numbered(tmp_path, RIGHT)
+    flying = numbered(tmp_path, RIGHT)
+    flight(tmp_path, f"{flying}_2")
+    numbered(tmp_path, RIGHT)
+    retention = Retention(tmp_path, LogLimits(0.1, 0), lambda: NOW_S)
+    retention.begin(tmp_path / f"{flying}_2.mcap")
+    for _ in range(9):
+        retention.step()
+    assert [log.stem[:6] for log in sorted(tmp_path.glob("*.mcap"))] == ["000002", "000002", "000003"]
+
+
+def test_a_flight_in_which_the_computer_was_restarted_stays_whole(tmp_path):
+    old, begun, went_on = (numbered(tmp_path, RIGHT, size=9_000_000) for _ in range(3))
+    for name, text in ((old, ""), (begun, ""), (went_on, BEGUN_ARMED)):
+        (tmp_path / f"{name}.flown").write_text(text)
+    numbered(tmp_path, RIGHT)
+    assert names(too_many(flights_in(tmp_path), LogLimits(1.0, 0), NOW_S)) == [old]
+
+
 WRITING = """
 import sys, time
 from companion.recording.writer import LogWriter
@@ -243,46 +276,6 @@ def test_the_recorder_of_an_aircraft_numbers_its_logs(tmp_path):
 
 
 # --- by the recorder
-
-
-def status(now_s: float, armed: bool, connected: bool) -> FcuStatus:
-    return FcuStatus(
-        stamp_s=now_s,
-        connected=connected,
-        armed=armed,
-        mode="OFFBOARD",
-        landed=not armed,
-        battery_voltage_v=15.0,
-        battery_remaining=0.5,
-        rc_ok=True,
-        rc_channels_us=(),
-        gnss_ok=True,
-        home_W=None,
-        timesync_offset_s=0.0,
-        timesync_rtt_s=0.002,
-        link_errors=0,
-    )
-
-
-class Bench:
-    """A recorder with a log for each flight, and time."""
-
-    def __init__(self, folder, retention=None):
-        self.folder, self.now_s, self.logs = folder, 100.0, 0
-        self.full = False
-        self.node = RecorderNode(self.next_writer(), None, self.next_writer, retention)
-
-    def next_writer(self):
-        if self.full:
-            raise ConfigError("no space")
-        self.logs += 1
-        return LogWriter(self.folder / f"{self.logs}.mcap", {})
-
-    def run(self, seconds: float, armed: bool, connected: bool = True):
-        for _ in range(round(seconds * 4)):
-            self.now_s += 0.25
-            self.node.handle(status(self.now_s, armed, connected), self.now_s)
-            self.node.step(self.now_s)
 
 
 def test_each_flight_has_a_log_of_its_own(tmp_path):
@@ -368,4 +361,15 @@ def test_a_flight_is_marked_when_the_aircraft_is_armed_and_stays_after_the_landi
     bench.run(AFTER_FLIGHT_S + 5, armed=False)
     assert bench.logs == 2 and (tmp_path / "1.mcap").exists() and not (tmp_path / "old.mcap").exists()
     assert bench.node.errors == 0 and not (tmp_path / "2.flown").exists()
+    bench.node.close()
+
+
+def test_a_log_that_begins_with_an_armed_aircraft_says_so(tmp_path):
+    bench = Bench(tmp_path, Retention(tmp_path, LogLimits(0, 0), lambda: NOW_S))
+    bench.run(1, armed=False, connected=False)
+    bench.run(5, armed=True)
+    assert (tmp_path / "1.flown").read_text() == BEGUN_ARMED
+    bench.run(AFTER_FLIGHT_S + 1, armed=False)
+    bench.run(5, armed=True)
+    assert (tmp_path / "2.flown").read_text() == ""
     bench.node.close()
