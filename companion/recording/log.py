@@ -6,6 +6,8 @@ break. Logs of earlier versions are read through the table of `companion.core.al
 
 import datetime
 import glob
+import math
+import re
 import struct
 import tomllib
 import zlib
@@ -57,12 +59,22 @@ class Undecodable(NamedTuple):
     reason: str  # of the first one
 
 
+class Pause(NamedTuple):
+    """Where a recorder was started again: what it wrote then, and the time without a message before it [s].
+
+    NaN: some topics alone were read, or one of the parts has no message.
+    """
+
+    part: Path
+    pause_s: float
+
+
 class Log(dict[TopicName, list[Message]]):
     """Messages by topic in order of arrival; a topic without messages is an empty list.
 
-    metadata: text by name, as `companion.runtime.flight_record` and `LogWriter` wrote it; arrival_s: times of arrival
-    by topic, in step with the messages; truncated: the end is missing; oversize: why the rest was not read, "" if it
-    was; undecodable: by topic as the log names it.
+    metadata: text by name, as `companion.runtime.flight_record` and `LogWriter` wrote it, of the first part; arrival_s:
+    times of arrival by topic, in step with the messages; truncated: the end is missing; oversize: why the rest was not read,
+    "" if it was; pauses: where further parts begin; undecodable: by topic as the log names it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -72,6 +84,7 @@ class Log(dict[TopicName, list[Message]]):
         self.arrival_s: dict[TopicName, list[float]] = {topic: [] for topic in TOPICS}
         self.truncated = False
         self.oversize = ""
+        self.pauses: list[Pause] = []
         self.undecodable: dict[str, Undecodable] = {}
 
     def of(self, kind: type[M]) -> list[M]:
@@ -90,6 +103,17 @@ class Log(dict[TopicName, list[Message]]):
         lines = [
             f"{self.path}: {count} messages of '{topic}' cannot be read by this version and are left out: {reason}"
             for topic, (count, reason) in sorted(self.undecodable.items())
+        ]
+        if before := self.metadata.get("continues"):
+            first = self.path.with_name(before)
+            where = (
+                f"read {first}, which includes it" if first.exists() else f"its beginning, {before}, is not beside it"
+            )
+            lines.append(f"{self.path}: was begun by a recorder that was started again; {where}")
+        lines += [
+            f"{self.path}: the recorder was started again: {pause.part.name} goes on"
+            + (f" after {pause.pause_s:.1f} s without a message" if math.isfinite(pause.pause_s) else "")
+            for pause in self.pauses
         ]
         if self.oversize:
             lines.append(f"{self.path}: the log is not complete: {self.oversize}; what stands before it was read")
@@ -120,7 +144,7 @@ class Log(dict[TopicName, list[Message]]):
         try:
             began = datetime.datetime.fromisoformat(self.metadata["start_time"]).timestamp()
             return round(began * 1e9) - round(float(self.metadata["start_s"]) * 1e9)
-        except (KeyError, ValueError):
+        except (KeyError, ValueError, OverflowError):
             return 0
 
     def vehicle(self) -> Vehicle | None:
@@ -143,35 +167,44 @@ def read_log(path: str | Path, topics: Iterable[TopicName] | None = None) -> Log
     A recorder that was started again in flight has gone on in ``<name>_2.mcap`` and so on; these parts are read too.
     """
     log = Log(Path(path))
-    for part in parts(Path(path)):
+    ended_s = math.nan  # the newest arrival
+    for part in parts(log.path):
+        first, metadata = part == log.path, log.metadata.copy()
+        begun_s, before_s = math.nan, ended_s
         for entry in iterate(part, topics, log):
             log[entry.topic].append(entry.message)
             log.arrival_s[entry.topic].append(entry.arrival_s)
+            begun_s, ended_s = (entry.arrival_s if math.isnan(begun_s) else begun_s), entry.arrival_s
+        if not first:
+            log.metadata = metadata
+            log.pauses.append(Pause(part, begun_s - before_s if topics is None else math.nan))
     return log
 
 
 def parts(path: Path) -> list[Path]:
     """The file itself and the parts that a restarted recorder wrote after it, in order.
 
-    A part says in its metadata which log it continues. A log of before 2026-11-22 does not; there the name decides.
+    A part says in its metadata which log it continues, so that one that is missing or of another flight hides none behind
+    it. A log of before 2026-11-22 does not; there the name decides, and the first that is missing is the end.
     """
     found = [path]
-    while path.name and (following := path.with_stem(f"{path.stem}_{len(found) + 1}")).exists():
-        if not _continues(following, path):
-            break
-        found.append(following)
+    if not path.name:
+        return found
+    numbered = re.compile(rf"{re.escape(path.stem)}_([1-9][0-9]{{0,3}}){re.escape(path.suffix)}")
+    beside = ((numbered.fullmatch(file.name), file) for file in path.parent.glob(f"{glob.escape(path.stem)}_*"))
+    for number, part in sorted((int(match[1]), file) for match, file in beside if match):
+        metadata = first_metadata(part)
+        if metadata.get("continues") == path.name or (
+            metadata and "schemas" not in metadata and number == len(found) + 1
+        ):
+            found.append(part)
     return found
 
 
 def side_cars(log_file: Path) -> list[Path]:
-    """The side-cars of the photographs that the recorder wrote beside a log, as `LogWriter.save_photograph` names them."""
-    return sorted(log_file.parent.glob(f"{glob.escape(log_file.stem)}_photo_*.json"))
-
-
-def _continues(part: Path, path: Path) -> bool:
-    """Whether a log is the continuation of another one."""
-    metadata = first_metadata(part)
-    return bool(metadata) and ("schemas" not in metadata or metadata.get("continues") == path.name)
+    """The side-cars of the photographs that the recorder wrote beside the parts of a log, as `LogWriter` names them."""
+    folder = log_file.parent
+    return [f for part in parts(log_file) for f in sorted(folder.glob(f"{glob.escape(part.stem)}_photo_*.json"))]
 
 
 def first_metadata(path: Path) -> dict[str, str]:

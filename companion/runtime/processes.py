@@ -141,8 +141,11 @@ def _fcu_options(context: Context) -> NodeOptions:
 
 
 def _recorder_options(context: Context) -> NodeOptions:
+    from companion.core.provenance import boot_id
+    from companion.recording.continuation import flight_to_continue
     from companion.recording.disk import DiskThread
     from companion.recording.host import Host
+    from companion.recording.log import first_metadata
     from companion.recording.retention import LogLimits, Retention, next_log_name
     from companion.recording.writer import LogWriter
     from companion.runtime.flight_record import flight_metadata
@@ -153,19 +156,22 @@ def _recorder_options(context: Context) -> NodeOptions:
         run = run_with(run, context.photographed)
     metadata = flight_metadata(context.vehicle_file, context.mission_file, context.scenario_file, run)
     log, disk = context.log_file, DiskThread()
+
+    def writer(path: Path, continued: Path | None = None) -> LogWriter:
+        facts = metadata if continued is None else metadata | {"continues": continued.name}
+        return LogWriter(path, facts, start_s=monotonic_s(), disk=disk)
+
     if not log.is_dir():
         name = free_name(log)
-        if name != log:
-            metadata["continues"] = log.name
-        writer = LogWriter(name, metadata, start_s=monotonic_s(), disk=disk)
-        return NodeOptions(log_writer=writer, read_host=Host(log.parent))
+        same_start = name != log and first_metadata(log).get("boot_id") == boot_id()
+        return NodeOptions(log_writer=writer(name, log if same_start else None), read_host=Host(log.parent))
 
     def next_writer() -> LogWriter:
-        path = free_name(log / next_log_name(log, datetime.now()))
-        return LogWriter(path, metadata, start_s=monotonic_s(), disk=disk)
+        return writer(free_name(log / next_log_name(log, datetime.now())))
 
+    flying = flight_to_continue(log, boot_id(), monotonic_s())
     return NodeOptions(
-        log_writer=next_writer(),
+        log_writer=next_writer() if flying is None else writer(free_name(flying), flying),
         read_host=Host(log),
         next_log_writer=next_writer,
         log_retention=Retention(log, LogLimits(context.log_max_mb, context.log_max_days)),
