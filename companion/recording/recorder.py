@@ -134,6 +134,8 @@ class RecorderNode(Node):
         except ConfigError as error:
             self._writer.note_error(str(error))
             self._disarmed_s = now_s  # the next attempt is made after `AFTER_FLIGHT_S`
+            if self._retention is not None:
+                self._retention.begin(self._writer.path)  # the disk may be full: old flights make way
             return
         self._was_armed = False
         self._unwritten, self._writer = self._writer, following

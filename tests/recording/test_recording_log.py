@@ -412,3 +412,9 @@ def test_a_file_name_that_is_no_utf_8_does_not_keep_a_log_from_beginning(tmp_pat
     writer = LogWriter(tmp_path / "flight.mcap", {"mission_file": os.fsdecode(b"/missions/\xff.toml")})
     writer.close()
     assert read_log(tmp_path / "flight.mcap").metadata["mission_file"] == "/missions/?.toml"
+
+
+@pytest.mark.parametrize("start_s", [float("inf"), float("nan")])
+def test_a_log_with_a_damaged_start_has_no_offset_to_utc(tmp_path, start_s):
+    LogWriter(tmp_path / "flight.mcap", {}, start_s=start_s).close()
+    assert read_log(tmp_path / "flight.mcap").clock_offset_ns() == 0

@@ -310,6 +310,17 @@ def test_a_log_that_cannot_be_followed_goes_on(tmp_path):
     assert len(read_log(tmp_path / "1.mcap")["fcu_status"]) == 4 * 65
 
 
+def test_old_flights_make_way_for_a_log_that_cannot_be_begun(tmp_path):
+    bench = Bench(tmp_path, Retention(tmp_path, LogLimits(0.1, 0), lambda: NOW_S))
+    bench.run(5, armed=True)
+    bench.full = True
+    for age_days, name in ((2, "old"), (1, "newer")):  # these are over the limit only since the recorder began
+        flight(tmp_path, name, age_days)
+    bench.run(AFTER_FLIGHT_S + 2, armed=False)
+    assert bench.logs == 1 and [path.stem for path in sorted(tmp_path.glob("*.mcap"))] == ["1", "newer"]
+    bench.node.close()
+
+
 def test_the_next_log_begins_before_the_next_flight_once_there_is_space_again(tmp_path):
     bench = Bench(tmp_path)
     bench.run(5, armed=True)
