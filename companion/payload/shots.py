@@ -2,7 +2,8 @@
 
 An answer (CAMERA_IMAGE_CAPTURED) names the camera's own count and a time, not the command. It belongs to the request that
 was commanded last before the exposure, where the camera's clock is trusted; else to the request in work; else to the oldest
-command without an answer. A request whose answer is late counts as lost until the answer comes.
+command without an answer. A request whose answer is late counts as lost until the answer comes. Where a trusted clock shows
+that the camera exposed later than a photograph of the command before can, the photograph is another's.
 
 A clock is trusted once it has agreed with the answer of a request in work, and UTC, which no round trip has compared with the
 computer's, only until such an answer contradicts it: a clock that is behind makes the answer of the request in work look like
@@ -10,7 +11,7 @@ the late one of a request before.
 
 A count that came before is a repeated answer, also with another time stamp, once the camera has shown that it counts: two
 different ones. Answers come in any order; a camera has restarted where both its clock and its count fall behind by more than
-a late answer can.
+a late answer can. Where the count alone falls, its clock running on, the count has begun again: the card was formatted.
 """
 
 import math
@@ -31,6 +32,7 @@ class Trust:
 
     agreed: bool | None = None  # by the last one; None: none yet
     delay_s: float = 0.0  # of the last one that agreed, from the command to the exposure
+    longest_s: float = 0.0  # of all of them
     latency_s: float = 0.0  # and from the exposure to its arrival
 
 
@@ -101,11 +103,12 @@ class Shots:
         self.counts = Counts()
         self.missing = 0
         self._lost: deque[Shot] = deque()
-        self._attempts: dict[int, int] = {}
+        self._attempts: dict[int, int] = {}  # the last one of each request
         self._keys: dict[tuple[int, bool], tuple[int, int]] = {}  # camera's count, photograph or failure → its answer
         self._last: int | None = None  # the highest count
         self._boot_ms = 0  # the newest, and when it arrived
         self._boot_s = -math.inf
+        self._exposed_s = -math.inf  # the newest
         self._clock, self._utc = Trust(), Trust()
 
     @property
@@ -119,9 +122,13 @@ class Shots:
         return self._last
 
     def begin(self, request: CaptureRequest, now_s: float) -> Shot:
-        """A new attempt; it is in work when nothing else is."""
+        """A new attempt; it is in work when nothing else is.
+
+        The first one of a request has the whole second as its number: a process that starts again in a flight gives none twice.
+        """
         self.counts.requested += 1
-        attempt = self._attempts[request.id] = self._attempts.get(request.id, 0) + 1
+        last = self._attempts.get(request.id)
+        attempt = self._attempts[request.id] = max(1, int(now_s)) if last is None else last + 1
         return Shot(request, attempt, now_s)
 
     def lose(self, now_s: float) -> Shot | None:
@@ -162,6 +169,8 @@ class Shots:
         if self._keys.get(key) == answer.key:
             self.counts.duplicated += 1
             return False
+        if self._begins_again(answer, now_s):
+            self._forget_count()
         self._follow_clock(answer, now_s)
         # A camera that does not count sends the same number always, and one that failed may send the last one again.
         shown = {index for index, _ in self._keys}
@@ -174,8 +183,33 @@ class Shots:
             elif answer.index < self._last and self.missing and answer.index not in shown:
                 self.missing -= 1
         self._keys[key] = answer.key
+        if math.isfinite(answer.exposed_s):
+            self._exposed_s = max(self._exposed_s, answer.exposed_s)
         self._last = answer.index if self._last is None else max(self._last, answer.index)
         return True
+
+    def _begins_again(self, answer: Answer, now_s: float) -> bool:
+        """Whether the count has begun again while the camera's clock ran on, as after MAV_CMD_STORAGE_FORMAT.
+
+        The answer is of the newest exposure and of the newest command, and its count is below the highest one. A repeated
+        answer may have a new time stamp, but it has the last count.
+        """
+        if self._last is None or not answer.taken or answer.index >= self._last:
+            return False
+        known = math.isfinite(answer.exposed_s) and not (answer.by_utc and self.utc_is_wrong)
+        if answer.boot_ms <= self._boot_ms and not (
+            answer.boot_ms == 0 and known and answer.exposed_s > self._exposed_s
+        ):
+            return False
+        shot = self.open if self.open is not None and self.open.triggered else None
+        if known:
+            newest = shot or next(reversed(self._lost), None)
+            return newest is not None and answer.exposed_s >= newest.triggered_s - EARLY_S
+        return shot is not None and now_s - shot.triggered_s >= self._soonest_s
+
+    def _forget_count(self) -> None:
+        self._keys.clear()
+        self._last = None
 
     def _follow_clock(self, answer: Answer, now_s: float) -> None:
         """Forget the counts of a camera that restarted, and may count from the beginning."""
@@ -185,8 +219,7 @@ class Shots:
             late_s = 1e-3 * behind_ms + now_s - self._boot_s
             if not known and late_s <= LATE_MAX_S:
                 return
-            self._keys.clear()
-            self._last = None
+            self._forget_count()
         elif 0 < behind_ms <= FALLS_MS:
             return
         self._boot_ms, self._boot_s = answer.boot_ms, now_s
@@ -201,6 +234,7 @@ class Shots:
             if exposed_s >= shot.last_sent_s - EARLY_S:
                 trust.agreed = True
                 trust.delay_s, trust.latency_s = exposed_s - shot.last_sent_s, now_s - exposed_s
+                trust.longest_s = max(trust.longest_s, trust.delay_s)
             return shot
         chosen = self._not_open(answer, trust, shot, by_arrival, now_s)
         if by_arrival is not None and by_arrival is self.open:
@@ -216,7 +250,8 @@ class Shots:
         """The request of an answer whose stamp lies before the command in work; shot: the one before the stamp."""
         agreed, exposed_s = trust.agreed, answer.exposed_s
         if agreed and not answer.by_utc:
-            return shot
+            longest_s = max(self._delay_s, trust.longest_s) + MARGIN_S
+            return shot if shot is not None and exposed_s - shot.last_sent_s <= longest_s else None
         delay_s = max(self._delay_s, trust.delay_s) + MARGIN_S
         fits = shot is not None and exposed_s - shot.last_sent_s <= delay_s
         prompt_s = delay_s + trust.latency_s

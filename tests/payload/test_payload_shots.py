@@ -184,3 +184,58 @@ def test_a_command_sent_again_does_not_make_a_wrong_utc_agree():
     assert camera.answer(1, 9.8, 10.3) == (1, False)
     camera.command(2, 20.0).sent_s = 20.5
     assert camera.answer(2, 20.32, 20.8) == (2, False) and camera.shots.utc_is_wrong
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+@pytest.mark.parametrize("clock", ["clock", "no clock", "wrong UTC"])
+def test_a_count_that_begins_again_while_the_clock_runs_on_takes_every_photograph(clock, first):
+    """MAV_CMD_STORAGE_FORMAT between two flights; the counts of the first one come again."""
+    camera = Camera(has_clock=clock != "no clock", by_utc=clock == "wrong UTC")
+    behind_s = 8.0 if clock == "wrong UTC" else 0.0
+    for id in range(1, 10):
+        now_s = 100.0 + 10.0 * id
+        camera.command(id, now_s)
+        index = id + 2 if id < 5 else id - 5 + first
+        assert camera.answer(index, now_s + 0.1 - behind_s, now_s + 0.3, boot_s=now_s) == (id, False)
+        assert camera.answer(index, now_s + 0.1 - behind_s, now_s + 0.4, boot_s=now_s) is None
+    counts = camera.shots.counts
+    assert (counts.duplicated, counts.foreign, camera.shots.missing, camera.shots.last_index) == (9, 0, 0, 4 + first)
+
+
+def test_a_count_that_begins_again_with_a_late_answer_takes_every_photograph():
+    camera = Camera()
+    for id in range(1, 5):
+        camera.command(id, 10.0 * id)
+        assert camera.answer(id, 10.0 * id + 0.1, 10.0 * id + 0.3) == (id, False)
+    camera.command(5, 60.0)
+    camera.shots.lose(63.0)
+    assert camera.answer(1, 60.1, 63.5) == (5, True)
+    camera.command(6, 70.0)
+    assert camera.answer(2, 70.1, 70.3) == (6, False)
+
+
+def test_an_exposure_long_after_a_lost_command_is_anothers():
+    camera = Camera()
+    camera.command(1, 10.0)
+    assert camera.answer(1, 10.1, 10.3) == (1, False)
+    camera.command(2, 20.0)
+    camera.shots.lose(23.0)
+    assert camera.answer(2, 36.0, 36.3) is None
+    assert (camera.shots.counts.foreign, camera.shots.counts.lost) == (1, 1)
+
+
+def test_a_camera_that_is_known_to_be_slow_may_expose_as_late_again():
+    camera = Camera()
+    camera.command(1, 10.0)
+    assert camera.answer(1, 11.4, 11.6) == (1, False)  # it had to focus
+    camera.command(2, 20.0)
+    assert camera.answer(2, 20.1, 20.3) == (2, False)
+    camera.command(3, 30.0)
+    camera.shots.lose(33.0)
+    assert camera.answer(3, 31.4, 33.5) == (3, True)
+
+
+def test_the_attempts_of_a_process_that_starts_again_are_others():
+    first, second = Camera(), Camera()
+    attempts = [first.command(7, 200.0).attempt, first.command(7, 203.2).attempt, second.command(7, 206.5).attempt]
+    assert attempts == sorted(set(attempts))
