@@ -2,7 +2,7 @@
 
 It exposes a while after the command, stamps the exposure by a clock of its own, answers later, and counts. Its mount is not
 where the camera file says: the error is drawn for the seed, as are those of the gimbal's level. Faults make it refuse, lose
-or repeat answers. The true pose of each exposure leaves as `CaptureTruth`.
+or repeat answers. As PX4's, the gimbal's manager obeys its primary controller alone and says who that is. The true pose of each exposure leaves as `CaptureTruth`.
 """
 
 import math
@@ -147,6 +147,7 @@ class SimulatedPayload:
         self._free_s = 0.0  # the camera is ready again
         self._heartbeat_s = self._gimbal_s = 0.0
         self._gimbal_period_s = GIMBAL_PERIOD_S
+        self.gimbal_controller = (0, 0)  # system and component that the gimbal's manager obeys; (0, 0): none
         self._now_s = 0.0
 
     # --- the link -------------------------------------------------------------------------------------------------
@@ -213,13 +214,18 @@ class SimulatedPayload:
         self.count += 1
 
     def _execute_gimbal(self, m: Any) -> int | None:
+        sender = m.get_srcSystem(), m.get_srcComponent()
         if m.command == common.MAV_CMD_DO_GIMBAL_MANAGER_PITCHYAW:
+            if sender != self.gimbal_controller:
+                return int(common.MAV_RESULT_DENIED)
             low, high = self.camera.pitch_range_rad
             self._wanted_rad = min(high, max(low, math.radians(m.param1)))
         elif m.command == common.MAV_CMD_SET_MESSAGE_INTERVAL:
             self._gimbal_period_s = GIMBAL_PERIOD_S if m.param2 <= 0 else m.param2 * 1e-6
             self._gimbal_s = min(self._gimbal_s, self._now_s + self._gimbal_period_s)
-        elif m.command != common.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE:
+        elif m.command == common.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE:
+            self.gimbal_controller = round(m.param1), round(m.param2)
+        else:
             return None
         return int(common.MAV_RESULT_ACCEPTED)
 
@@ -286,6 +292,7 @@ class SimulatedPayload:
             for writer, kind in kinds:
                 if writer is not None and not (self._by_px4 and kind == common.MAV_TYPE_CAMERA):
                     writer.send("HEARTBEAT", 0, kind, common.MAV_AUTOPILOT_INVALID, 0, common.MAV_STATE_ACTIVE, 3)
+            self._send_manager_status(now_s)
 
     def _step_gimbal(self, now_s: float, step_s: float) -> None:
         most = self.config.gimbal_rate_rad_s * step_s
@@ -307,6 +314,19 @@ class SimulatedPayload:
             | common.GIMBAL_DEVICE_FLAGS_YAW_IN_VEHICLE_FRAME,
         }
         name = "GIMBAL_DEVICE_ATTITUDE_STATUS"
+        self._gimbal_writer.send(name, *_in_order(name, values))
+
+    def _send_manager_status(self, now_s: float) -> None:
+        if self._gimbal_writer is None:
+            return
+        system, component = self.gimbal_controller
+        values = {
+            "time_boot_ms": self._clock_us(now_s) // 1000,
+            "gimbal_device_id": GIMBAL_COMPONENT,
+            "primary_control_sysid": system,
+            "primary_control_compid": component,
+        }
+        name = "GIMBAL_MANAGER_STATUS"
         self._gimbal_writer.send(name, *_in_order(name, values))
 
     def true_pose(self) -> TruePose:

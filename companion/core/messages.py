@@ -505,7 +505,7 @@ class Capture(Message):
     item: str
     row: int
     column: int
-    attempt: int  # of this id in this flight, from 1
+    attempt: int  # ascends for each request of this id; not from 1: see `companion.payload.shots`
     outcome: CaptureOutcome
     reason: str  # "" when taken
     image_index: int  # the camera's own count; -1: unknown

@@ -7,6 +7,9 @@ heading from the stack's state. MAVLink's axes are front, right, down; those of 
 An aircraft may carry other gimbals, which report on the same link. The camera's is the device that its manager names
 (GIMBAL_MANAGER_INFORMATION, GIMBAL_MANAGER_STATUS), else the component of the camera file where that is a gimbal's own,
 else the first that reports.
+
+PX4 reports for gimbals on its servo outputs, under its own component, what it has commanded and not what a sensor has measured.
+Such a gimbal gets the time of a slow servo for its way, and its attitude an error of its own.
 """
 
 import bisect
@@ -26,6 +29,9 @@ SLOW_S = 0.25  # of two intervals
 SILENT_S = 1.5  # a gimbal without report for this long is not known
 COMMAND_PERIOD_S = 1.0  # the command is repeated while the gimbal is not at its pitch
 REACHED_RAD = math.radians(1.0)
+ASIDE_RAD = math.radians(2.0)  # of yaw against the body's heading, and roll
+SERVO_RATE_RAD_S = math.radians(30.0)  # of a gimbal that reports its set-point: slow for a servo
+SETPOINT_STD_RAD = 0.03  # of that set-point's attitude: backlash, and the scale of the servo
 NORTH = quat_from_rpy(0.0, 0.0, math.pi / 2)  # heading of north in the world, whose x axis points east
 UNIT_MIN = 0.9  # length of a reported quaternion
 COMPONENTS = frozenset((common.MAV_COMP_ID_GIMBAL, *range(common.MAV_COMP_ID_GIMBAL2, common.MAV_COMP_ID_GIMBAL6 + 1)))
@@ -40,10 +46,11 @@ class GimbalReport(NamedTuple):
     q: Array  # front, left, up; of the level frame that `by_heading` names
     by_heading: bool  # yaw counts from the body's heading; else from north
     omega_G: Array  # reported rates in the gimbal, without those of that frame; NaN: not reported
+    q_heading: Array | None  # of the level frame with the body's heading; None: the heading was not known
 
 
 class Gimbal:
-    """Reports of the last seconds, and whether the gimbal stands at the wanted pitch.
+    """Reports of the last seconds, and whether the gimbal stands at the wanted pitch and straight ahead.
 
     foreign: reports of other gimbals, which are not used.
     """
@@ -56,8 +63,16 @@ class Gimbal:
         self._sender: Sender | None = None
         self._reports: deque[GimbalReport] = deque()
         self._wanted_rad: float | None = None
+        self._way_s = 0.0  # that a servo may take there
         self._reached_s = math.inf  # since when it stands there
+        self._commanded = False  # since the last `want`
         self._due_s = -math.inf
+        self._frame_stated = True  # by the flags of the last report
+
+    @property
+    def device(self) -> int:
+        """As the manager names it, 0 when it named none: then a command is for all of its devices."""
+        return self._device or 0
 
     def name_device(self, device: int) -> None:
         """Take the `gimbal_device_id` of the manager; the first one counts, 0 names none."""
@@ -91,8 +106,23 @@ class Gimbal:
         self._reports.clear()
         self._sender, self._reached_s = None, math.inf
 
-    def put(self, m: Any, system: int, component: int, now_s: float) -> bool:
-        """Take a GIMBAL_DEVICE_ATTITUDE_STATUS and who sent it; returns whether it is used."""
+    @property
+    def reports_setpoint(self) -> bool:
+        """Its reports are PX4's own: what was commanded, whatever the gimbal does."""
+        return self._sender is not None and self._sender[1] == common.MAV_COMP_ID_AUTOPILOT1
+
+    @property
+    def problem(self) -> str:
+        """What its reports lack, "" nothing."""
+        if self.reports_setpoint and not self._frame_stated:
+            return "its reports do not say whether yaw counts from the body or from north"
+        return ""
+
+    def put(self, m: Any, system: int, component: int, now_s: float, heading_rad: float) -> bool:
+        """Take a GIMBAL_DEVICE_ATTITUDE_STATUS and who sent it; returns whether it is used.
+
+        heading_rad: the body's, from the world's x axis (east) to the left; NaN: not known.
+        """
         q = np.array([m.q[0], m.q[1], -m.q[2], -m.q[3]])
         length = math.sqrt(float(q @ q))
         if not UNIT_MIN < length < 1 / UNIT_MIN:  # NaN, too
@@ -103,21 +133,47 @@ class Gimbal:
         in_vehicle = bool(m.flags & common.GIMBAL_DEVICE_FLAGS_YAW_IN_VEHICLE_FRAME)
         in_earth = bool(m.flags & common.GIMBAL_DEVICE_FLAGS_YAW_IN_EARTH_FRAME)
         locked = bool(m.flags & common.GIMBAL_DEVICE_FLAGS_YAW_LOCK)  # decides where neither is set, as before 2022
+        self._frame_stated = in_vehicle or in_earth
         rates = np.array([m.angular_velocity_x, -m.angular_velocity_y, -m.angular_velocity_z])
-        report = GimbalReport(now_s, q / length, in_vehicle or not (in_earth or locked), rates)
+        q, by_heading = q / length, in_vehicle or not (in_earth or locked)
+        q_heading: Array | None = q if by_heading else None
+        if not by_heading and math.isfinite(heading_rad):
+            q_heading = quat_multiply(quat_from_rpy(0.0, 0.0, math.pi / 2 - heading_rad), q)
+        report = GimbalReport(now_s, q, by_heading, rates, q_heading)
         self._reports.append(report)
         while self._reports[0].stamp_s < now_s - KEPT_S:
             self._reports.popleft()
-        self._note_pitch(report)
+        self._note_direction(report)
         return True
 
-    def _note_pitch(self, report: GimbalReport) -> None:
+    def _note_direction(self, report: GimbalReport) -> None:
         if self._wanted_rad is None:
             return
-        if abs(self.pitch_rad - self._wanted_rad) > REACHED_RAD:
-            self._reached_s = math.inf
-        else:
+        pitch_rad, aside_rad = self.off_rad
+        if pitch_rad <= REACHED_RAD and aside_rad <= ASIDE_RAD:
             self._reached_s = min(self._reached_s, report.stamp_s)
+        else:
+            self._reached_s = math.inf
+
+    @property
+    def off_rad(self) -> tuple[float, float]:
+        """By which it is off the wanted direction: in pitch; in yaw and roll. The latter 0 where the heading is not known.
+
+        From the rotation between both, because yaw and roll alone have no meaning for a camera that looks straight up.
+        """
+        wanted_rad = self._wanted_rad or 0.0
+        if not self._reports or (q := self._reports[-1].q_heading) is None:
+            return abs(self.pitch_rad - wanted_rad), 0.0
+        x, y, z = quat_log(quat_multiply(quat_conjugate(quat_from_rpy(0.0, -wanted_rad, 0.0)), q)).tolist()
+        return abs(y), math.hypot(x, z)
+
+    def why_not_settled(self) -> str:
+        """What is wrong with its direction, as a clause."""
+        pitch_rad, aside_rad = self.off_rad
+        if pitch_rad <= REACHED_RAD and aside_rad > ASIDE_RAD:
+            return f"the gimbal is turned by {math.degrees(aside_rad):.0f}° in yaw or roll"
+        pitch, wanted = math.degrees(self.pitch_rad), math.degrees(self._wanted_rad or 0.0)
+        return f"the gimbal stands at {pitch:.0f}° and not at {wanted:.0f}°"
 
     @property
     def pitch_rad(self) -> float:
@@ -136,20 +192,25 @@ class Gimbal:
         return len(reports) < 2 or max(now_s, reports[-1].stamp_s) - reports[-2].stamp_s > SLOW_S
 
     def want(self, pitch_rad: float) -> None:
-        """Set the pitch that `command` asks for."""
+        """Set the pitch that `command` asks for; it is sent at least once, wherever the gimbal stands."""
+        self._commanded, self._due_s = False, -math.inf
         if self._wanted_rad is None or abs(pitch_rad - self._wanted_rad) > 1e-6:
-            self._wanted_rad, self._reached_s, self._due_s = pitch_rad, math.inf, -math.inf
+            self._way_s = abs(pitch_rad - self.pitch_rad) / SERVO_RATE_RAD_S if self._reports else 0.0
+            self._wanted_rad, self._reached_s = pitch_rad, math.inf
             if self._reports:
-                self._note_pitch(self._reports[-1])
+                self._note_direction(self._reports[-1])
 
     def has_settled(self, settle_s: float, now_s: float) -> bool:
-        """It has stood at the wanted pitch for a time."""
-        return self.is_reporting(now_s) and now_s - self._reached_s >= settle_s
+        """It has stood at the wanted pitch for a time; a set-point says nothing of the way there."""
+        way_s = self._way_s if self.reports_setpoint else 0.0
+        return self.is_reporting(now_s) and now_s - self._reached_s >= way_s + settle_s
 
     def command_due(self, now_s: float) -> bool:
         """A command is to be sent now; it then counts as sent."""
-        if self._wanted_rad is None or math.isfinite(self._reached_s) or now_s < self._due_s:
+        reached = self._commanded and math.isfinite(self._reached_s)
+        if self._wanted_rad is None or reached or now_s < self._due_s:
             return False
+        self._commanded = True
         self._due_s = now_s + COMMAND_PERIOD_S
         return True
 
@@ -160,7 +221,7 @@ class Gimbal:
             | common.GIMBAL_MANAGER_FLAGS_PITCH_LOCK
             | common.GIMBAL_MANAGER_FLAGS_YAW_IN_VEHICLE_FRAME
         )
-        return (math.degrees(self._wanted_rad or 0.0), 0.0, math.nan, math.nan, float(flags), 0.0, 0.0)
+        return (math.degrees(self._wanted_rad or 0.0), 0.0, math.nan, math.nan, float(flags), 0.0, float(self.device))
 
     def attitude(self, moment: Moment) -> tuple[Array, Array] | None:
         """q_WG and the rates in W [rad/s] at a time; None: no report near it."""

@@ -52,15 +52,18 @@ class Introduction:
         self._storages: dict[int, Storage] = {}  # by storage_id: a camera with two slots reports both
         self._heard_s = -math.inf
         self._answered: set[int] = set()
+        self._asked: dict[int, int] = {}  # message → the last command that asked for it
+        self._works: dict[int, set[int]] = {}  # message → commands that have been answered with it
         self._unsupported: dict[int, set[int]] = {}  # message → commands that the camera does not know
+        self._denied: dict[int, set[int]] = {}  # likewise, that it denied: perhaps only now, so they are sent again
         self._due_s: dict[int, float] = dict.fromkeys(OLD_COMMANDS, -math.inf)
         self._tries: dict[int, int] = dict.fromkeys(OLD_COMMANDS, 0)
 
     def put_heartbeat(self, system: int, now_s: float) -> None:
         """The camera is there; after a silence it introduces itself again."""
         if now_s - self._heard_s > SILENT_S:
-            self._answered.clear()
-            self._unsupported.clear()
+            for known in (self._answered, self._asked, self._works, self._unsupported, self._denied):
+                known.clear()
             self._storages.clear()
             self._due_s = dict.fromkeys(OLD_COMMANDS, -math.inf)
         self.system, self._heard_s = system, now_s
@@ -69,6 +72,8 @@ class Introduction:
         """Take one of the three answers."""
         kind = m.get_msgId()
         self._answered.add(kind)
+        if (command := self._asked.get(kind)) is not None:
+            self._works.setdefault(kind, set()).add(command)
         if kind == common.MAVLINK_MSG_ID_CAMERA_INFORMATION:
             self.model = f"{text(m.vendor_name)} {text(m.model_name)}".strip()
         elif kind == common.MAVLINK_MSG_ID_STORAGE_INFORMATION:
@@ -80,10 +85,19 @@ class Introduction:
             self.image_count = m.image_count
 
     def put_ack(self, command: int, result: int, requested: int) -> None:
-        """Take the answer to one of our requests; requested: the message that was asked for last by this command."""
-        if result in (common.MAV_RESULT_UNSUPPORTED, common.MAV_RESULT_DENIED):
-            number = OF_OLD_COMMAND.get(command, requested)
-            self._unsupported.setdefault(number, set()).add(command)
+        """Take the answer to one of our requests; requested: the message that was asked for last by this command.
+
+        A refusal after the same command has been answered is no news of what the camera knows. MAV_RESULT_DENIED means that
+        the parameters are not valid, which is how a camera may say that it does not have a message, or not at present.
+        """
+        number = OF_OLD_COMMAND.get(command, requested)
+        refused = {common.MAV_RESULT_UNSUPPORTED: self._unsupported, common.MAV_RESULT_DENIED: self._denied}.get(result)
+        if refused is not None and number in OLD_COMMANDS and command not in self._works.get(number, ()):
+            refused.setdefault(number, set()).add(command)
+
+    def _refuses(self, number: int) -> bool:
+        """It has refused all commands that ask for a message."""
+        return len(self._unsupported.get(number, set()) | self._denied.get(number, set())) == 2
 
     @property
     def storage_free_mb(self) -> float:
@@ -103,7 +117,7 @@ class Introduction:
         if common.MAVLINK_MSG_ID_CAMERA_INFORMATION not in self._answered:
             return f"camera {name}: has not introduced itself (CAMERA_INFORMATION)"
         storage = common.MAVLINK_MSG_ID_STORAGE_INFORMATION
-        if storage not in self._answered and len(self._unsupported.get(storage, ())) < 2:
+        if storage not in self._answered and not self._refuses(storage):
             return f"camera {name}: has not reported its storage (STORAGE_INFORMATION)"
         if why := self._full_or_absent():
             return f"camera {name}: {why}"
@@ -131,7 +145,8 @@ class Introduction:
                 continue
             command = known[self._tries[number] % len(known)]
             self._tries[number] += number not in self._answered
-            self._due_s[number] = now_s + RETRY_S
+            self._due_s[number] = now_s + (STORAGE_PERIOD_S if self._refuses(number) else RETRY_S)
+            self._asked[number] = command
             if command == old:
                 # storage: id 0 means all; the request itself is the last parameter of each
                 yield command, (0.0, 1.0) if again else (1.0,), number

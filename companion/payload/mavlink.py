@@ -7,6 +7,13 @@ from pymavlink.dialects.v20 import common
 from companion.core.messages import CameraRx, CameraTx
 from companion.core.text import plain
 
+FILE_URL_MAX = 204  # bytes of the longest text, the name of a picture, without its zero
+RESULTS = {  # of acknowledgements that refuse
+    common.MAV_RESULT_TEMPORARILY_REJECTED: "busy (temporarily rejected)",
+    common.MAV_RESULT_DENIED: "denied",
+    common.MAV_RESULT_UNSUPPORTED: "not supported",
+    common.MAV_RESULT_FAILED: "failed",
+}
 HEADER, CHECKSUM = 10, 2  # bytes of a MAVLink 2 frame around its payload
 
 
@@ -50,4 +57,4 @@ def decode(message: CameraRx) -> Any | None:
 def text(raw: object) -> str:
     """A text field without its padding, as printable characters."""
     data = bytes(raw) if isinstance(raw, (bytes, bytearray, tuple, list)) else str(raw).encode()
-    return plain(data.split(b"\0", 1)[0].decode("utf-8", "replace"), 200)
+    return plain(data.split(b"\0", 1)[0].decode("utf-8", "replace"), FILE_URL_MAX)

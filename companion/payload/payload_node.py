@@ -33,10 +33,11 @@ from companion.core.vehicle import Vehicle
 from companion.payload.camera_clock import CameraClock, ExposureTime, exposure_time
 from companion.payload.geotag import Georeference
 from companion.payload.gimbal import REPORT_US, Gimbal
+from companion.payload.gimbal_manager import CLAIM, TURN, GimbalManager
 from companion.payload.history import History, Moment
 from companion.payload.identity import STILL_COMPONENT, payload_component
 from companion.payload.introduction import Introduction
-from companion.payload.mavlink import Packable, decode, encode, text
+from companion.payload.mavlink import RESULTS, Packable, decode, encode, text
 from companion.payload.shots import LATE_MAX_S, Answer, Shot, Shots
 from companion.payload.view import (
     DISTANCE_M,
@@ -53,24 +54,20 @@ from companion.planning.camera import PayloadCamera, can_pitch
 STATUS_PERIOD_S = 0.5
 HEARTBEAT_PERIOD_S = 1.0
 TIMESYNC_PERIOD_S = 1.0
+GIMBAL_PERIOD_S = 1.0  # between two requests for its control, or for more reports
 TRIES = 3  # commands without an ack
 RETRY_S = 0.5
 STILL_WINDOW_S = 0.2  # the expected blur of all these is below the limit before the camera is triggered
 TRIGGER_SHARE = 0.7  # of blur_max_px: the rest is for the motion's change until the exposure
 FUTURE_S = 0.1  # by which a good clock may seem to be ahead
 POSE_WAIT_S = 0.3  # the state of the exposure arrives a moment later
+SEQUENCE_MAX = 2**24  # whole numbers that a parameter, a float32, has exactly
 NAMES_GIMBAL = (common.MAVLINK_MSG_ID_GIMBAL_MANAGER_INFORMATION, common.MAVLINK_MSG_ID_GIMBAL_MANAGER_STATUS)
 AUTOPILOT = common.MAV_COMP_ID_AUTOPILOT1
 NAN = math.nan
 NO_VECTOR: Vec3 = (NAN, NAN, NAN)
 NO_ROTATION: Quat = (NAN, NAN, NAN, NAN)
 LEVEL: Quat = (1.0, 0.0, 0.0, 0.0)
-RESULTS = {
-    common.MAV_RESULT_TEMPORARILY_REJECTED: "busy (temporarily rejected)",
-    common.MAV_RESULT_DENIED: "denied",
-    common.MAV_RESULT_UNSUPPORTED: "not supported",
-    common.MAV_RESULT_FAILED: "failed",
-}
 
 
 @dataclass(frozen=True)
@@ -113,6 +110,7 @@ class PayloadNode(Node):
         self.introduction = Introduction(self.control.component_id or STILL_COMPONENT)
         manager = self.control.gimbal_component_id
         self.gimbal = None if manager is None else Gimbal(manager)
+        self.manager = GimbalManager((self._system, self._component))
         self.shots = Shots(self.control.shutter_delay_s)
         self.history = History()
         self.clock = CameraClock()
@@ -121,7 +119,7 @@ class PayloadNode(Node):
         self._fcu: FcuStatus | None = None
         self._answered: list[_Answered] = []
         self._out: list[Message] = []
-        self._due_s = dict.fromkeys(("status", "heartbeat", "timesync", "gimbal"), -math.inf)
+        self._due_s = dict.fromkeys(("status", "heartbeat", "timesync", "gimbal", "gimbal reports"), -math.inf)
         self._triggered_s = -math.inf
         self._sequence = 0
         self._gimbal_system: int | None = None
@@ -177,6 +175,8 @@ class PayloadNode(Node):
         if self.gimbal is not None and not self.gimbal.is_reporting(now_s):
             other = ", another one does" if self.gimbal.foreign else ""
             return f"gimbal {self.control.gimbal_component_id}: does not report its attitude{other}"
+        if self.gimbal is not None and (problem := self.manager.problem or self.gimbal.problem):
+            return f"gimbal {self.control.gimbal_component_id}: {problem}"
         return ""
 
     # --- MAVLink --------------------------------------------------------------------------------------------------
@@ -188,14 +188,17 @@ class PayloadNode(Node):
             return []
         of_camera = message.component == self.introduction.component
         of_autopilot = (message.system, message.component) == (self._autopilot, AUTOPILOT)
+        of_manager = message.component == self.control.gimbal_component_id
         number = message.number
+        if of_manager and number == common.MAVLINK_MSG_ID_COMMAND_ACK:
+            self.manager.put_ack(m.command, m.result)
         if number == common.MAVLINK_MSG_ID_GIMBAL_DEVICE_ATTITUDE_STATUS and self.gimbal is not None:
-            self.gimbal.put(m, message.system, message.component, now_s)
+            self.gimbal.put(m, message.system, message.component, now_s, self.history.heading_rad)
         elif number in NAMES_GIMBAL and self.gimbal is not None:
-            if message.component == self.control.gimbal_component_id:
-                self.gimbal.name_device(m.gimbal_device_id)
+            if of_manager:
+                self._on_manager(m, number)
         elif number == common.MAVLINK_MSG_ID_HEARTBEAT:
-            if message.component == self.control.gimbal_component_id:
+            if of_manager:
                 self._gimbal_system = message.system
             if of_camera:
                 self.introduction.put_heartbeat(message.system, now_s)
@@ -204,6 +207,14 @@ class PayloadNode(Node):
         elif of_camera or (of_autopilot and number == common.MAVLINK_MSG_ID_COMMAND_ACK):
             self._on_camera(m, number, of_camera, now_s)
         return self._take_out()
+
+    def _on_manager(self, m: Any, number: int) -> None:
+        assert self.gimbal is not None
+        self.gimbal.name_device(m.gimbal_device_id)
+        # A manager of several gimbals reports each.
+        own = self.gimbal.device == 0 or m.gimbal_device_id in (0, self.gimbal.device)
+        if number == common.MAVLINK_MSG_ID_GIMBAL_MANAGER_STATUS and own:
+            self.manager.put_status(m)
 
     def _on_camera(self, m: Any, number: int, of_camera: bool, now_s: float) -> None:
         if number == common.MAVLINK_MSG_ID_COMMAND_ACK:
@@ -309,18 +320,15 @@ class PayloadNode(Node):
         gimbal = self.gimbal
         if gimbal is None:
             return
-        if gimbal.is_slow(now_s) and self._is_due("gimbal", 1.0, now_s):
-            # Who may command it, and how often it reports.
-            self._send(
-                self._to_gimbal(
-                    common.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE, (self._system, self._component, -1, -1, 0, 0, 0)
-                ),
-                now_s,
-            )
+        slow = gimbal.is_slow(now_s)
+        if (slow or self.manager.must_be_claimed) and self._is_due("gimbal", GIMBAL_PERIOD_S, now_s):
+            claim = (self._system, self._component, -1, -1, 0, 0, gimbal.device)
+            self._send(self._to_gimbal(CLAIM, claim), now_s)
+        if slow and self._is_due("gimbal reports", GIMBAL_PERIOD_S, now_s):
             number = common.MAVLINK_MSG_ID_GIMBAL_DEVICE_ATTITUDE_STATUS
             self._send(self._to_gimbal(common.MAV_CMD_SET_MESSAGE_INTERVAL, (number, REPORT_US)), now_s)
         if gimbal.command_due(now_s):
-            self._send(self._to_gimbal(common.MAV_CMD_DO_GIMBAL_MANAGER_PITCHYAW, gimbal.parameters()), now_s)
+            self._send(self._to_gimbal(TURN, gimbal.parameters()), now_s)
 
     def _work_on(self, shot: Shot, now_s: float) -> None:
         control = self.control
@@ -347,9 +355,8 @@ class PayloadNode(Node):
         over = now_s - shot.requested_s >= control.still_time_s
         if self.gimbal is not None and not self.gimbal.has_settled(control.gimbal_settle_s or 0.0, now_s):
             if over:
-                pitch, wanted = math.degrees(self.gimbal.pitch_rad), math.degrees(shot.request.pitch_rad)
                 self.shots.open = None
-                self._refuse(shot, f"the gimbal stands at {pitch:.0f}° and not at {wanted:.0f}°", now_s)
+                self._refuse(shot, self.gimbal.why_not_settled(), now_s)
             return False
         if now_s - self._triggered_s < self.camera.trigger_period_s:
             return False
@@ -379,7 +386,8 @@ class PayloadNode(Node):
 
     def _trigger(self, shot: Shot, now_s: float) -> None:
         shot.triggered_s = self._triggered_s = now_s
-        self._sequence += 1
+        # Above those of an earlier start of this process: the camera would take a number that it has had for a command sent again.
+        self._sequence = max(self._sequence, int(now_s), self.introduction.image_count or 0) + 1
         self._send_trigger(shot, now_s)
 
     def _send_trigger(self, shot: Shot, now_s: float) -> None:
@@ -388,7 +396,9 @@ class PayloadNode(Node):
             command = common.MAV_CMD_DO_DIGICAM_CONTROL
             message = self._command(self._autopilot, AUTOPILOT, command, (0, 0, 0, 0, 1, 0, 0), shot.sent)
         else:
-            message = self._to_camera(common.MAV_CMD_IMAGE_START_CAPTURE, (0, 0, 1, self._sequence), shot.sent)
+            message = self._to_camera(
+                common.MAV_CMD_IMAGE_START_CAPTURE, (0, 0, 1, self._sequence % SEQUENCE_MAX), shot.sent
+            )
         shot.sent += 1
         shot.sent_s = now_s
         shot.due_s = now_s + RETRY_S
@@ -397,8 +407,9 @@ class PayloadNode(Node):
     def _ask_again(self, now_s: float) -> None:
         """The answer itself may have been lost: request it by the camera's next count."""
         if (last := self.shots.last_index) is not None:
-            number = float(common.MAVLINK_MSG_ID_CAMERA_IMAGE_CAPTURED)
-            self._send(self._to_camera(common.MAV_CMD_REQUEST_MESSAGE, (number, last + 1)), now_s)
+            self._requested_message = common.MAVLINK_MSG_ID_CAMERA_IMAGE_CAPTURED
+            parameters = (float(self._requested_message), last + 1)
+            self._send(self._to_camera(common.MAV_CMD_REQUEST_MESSAGE, parameters), now_s)
 
     # --- results --------------------------------------------------------------------------------------------------
 
@@ -490,7 +501,7 @@ class PayloadNode(Node):
         if bundle is not None:
             capture.bundle, capture.p_MC, capture.q_MC = bundle.name, as_vec3(bundle.p_MC), as_quat(bundle.q_MC)
             position_std_m = bundle.position_std_m
-        attitude_std = attitude_std_rad(self.camera, state, bundle, self.gimbal is not None)
+        attitude_std = attitude_std_rad(self.camera, state, bundle, self.gimbal)
         capture.speed_m_s = math.hypot(*motion.v_W)
         moved_m = capture.speed_m_s * capture.time_std_s
         turned_rad = math.hypot(*motion.omega_W) * capture.time_std_s

@@ -9,7 +9,7 @@ from companion.core.arrays import Array
 from companion.core.frames import quat_conjugate, quat_multiply, quat_normalized, rotation_matrix
 from companion.core.messages import State
 from companion.core.trajectory_messages import Quat, Vec3
-from companion.payload.gimbal import Gimbal
+from companion.payload.gimbal import SETPOINT_STD_RAD, Gimbal
 from companion.payload.history import Moment
 from companion.planning.camera import PayloadCamera
 
@@ -110,10 +110,10 @@ def nearest_bundle(state: State, p_W: Array, q_WC: Array) -> BundlePose | None:
     return BundlePose(name, p_MC, quat_normalized(quat_multiply(quat_conjugate(q_WM), q_WC)), std_m, std_rad)
 
 
-def attitude_std_rad(camera: PayloadCamera, state: State, bundle: BundlePose | None, has_gimbal: bool) -> float:
+def attitude_std_rad(camera: PayloadCamera, state: State, bundle: BundlePose | None, gimbal: Gimbal | None) -> float:
     """Standard deviation of the camera's attitude in the bundle's frame, the largest over all directions.
 
-    bundle: None: in the world. NaN where the state does not say how well the bundle's own attitude is known.
+    gimbal: None for a camera that is fixed to the body. bundle: None: in the world. NaN where the state does not say how well the bundle's own attitude is known.
     """
     control = camera.control
     assert control is not None
@@ -124,4 +124,7 @@ def attitude_std_rad(camera: PayloadCamera, state: State, bundle: BundlePose | N
     elif bundle is not None:
         variances = [a + b for a, b in zip(variances, state.covariance_diag[BUNDLE_ATTITUDE], strict=False)]
     body = max(variances, default=math.nan)
-    return math.sqrt(body + control.mount_std_rad**2 + (control.gimbal_std_rad or 0.0) ** 2 * has_gimbal)
+    gimbal_rad = 0.0
+    if gimbal is not None:
+        gimbal_rad = max(control.gimbal_std_rad or 0.0, SETPOINT_STD_RAD if gimbal.reports_setpoint else 0.0)
+    return math.sqrt(body + control.mount_std_rad**2 + gimbal_rad**2)

@@ -9,8 +9,16 @@ from pymavlink.dialects.v20 import common
 
 from companion.core.config import ConfigError
 from companion.core.enums import CaptureOutcome, ExposureClock
-from companion.core.frames import quat_conjugate, quat_log, quat_multiply, quat_normalized, rotation_matrix
+from companion.core.frames import (
+    quat_conjugate,
+    quat_from_rpy,
+    quat_log,
+    quat_multiply,
+    quat_normalized,
+    rotation_matrix,
+)
 from companion.core.messages import CameraRx, CameraTx, MapBundle
+from companion.payload.mavlink import decode
 from companion.payload.payload_node import PayloadNode
 from companion.payload.tags import tags_of
 from sitl.payload_camera import PayloadConfig
@@ -255,6 +263,126 @@ def test_a_silent_gimbal_is_not_replaced_by_another_one():
     assert rig.request(wait_s=0.0).reason == "gimbal 154: does not report its attitude, another one does"
 
 
+def commands(rig: Rig, command: int, since: int = 0) -> list:
+    """The decoded commands of a kind that the node has sent."""
+    sent = [m for m in rig.sent[since:] if command_of(m) == command]
+    return [decode(CameraRx(stamp_s=0, system=1, component=1, number=m.number, payload=m.payload)) for m in sent]
+
+
+def attitude_report(rig: Rig, change: CameraRx, q, flags: int, component: int | None = None) -> CameraRx:
+    report = common.MAVLink_gimbal_device_attitude_status_message(
+        0, 0, 0, flags, q, math.nan, math.nan, math.nan, 0, math.nan, math.nan, 0
+    )
+    return msgspec.structs.replace(
+        change,
+        component=change.component if component is None else component,
+        payload=bytes(report.pack(common.MAVLink(None))[10:-2]),
+    )
+
+
+@pytest.mark.parametrize("north", [False, True], ids=["from the body", "from north"])
+@pytest.mark.parametrize("pitch_deg", [0.0, 90.0])
+@pytest.mark.parametrize(("roll_deg", "yaw_deg"), [(0.0, 90.0), (0.0, 3.0), (4.0, 0.0)])
+def test_a_gimbal_that_is_turned_aside_is_commanded_again_and_refuses(roll_deg, yaw_deg, pitch_deg, north):
+    """It has the wanted pitch. The nose points east, which is 90° from north."""
+    rig = Rig(msgspec.structs.replace(CAMERA, pitch_range_rad=(-1.6, 1.6)))
+    q = quat_from_rpy(
+        math.radians(roll_deg), math.radians(pitch_deg), math.radians(yaw_deg + (90.0 if north else 0.0))
+    )  # front, right, down
+    frame = common.GIMBAL_DEVICE_FLAGS_YAW_IN_EARTH_FRAME if north else common.GIMBAL_DEVICE_FLAGS_YAW_IN_VEHICLE_FRAME
+    attitude = common.MAVLINK_MSG_ID_GIMBAL_DEVICE_ATTITUDE_STATUS
+    rig.change_rx = lambda m: [attitude_report(rig, m, q.tolist(), frame)] if m.number == attitude else [m]
+    rig.ready()
+    since = len(rig.sent)
+    capture = rig.request(pitch_rad=math.radians(pitch_deg))
+    assert capture.outcome is CaptureOutcome.REFUSED and not rig.truths
+    assert capture.reason == f"the gimbal is turned by {roll_deg + yaw_deg:.0f}° in yaw or roll"
+    assert len(commands(rig, common.MAV_CMD_DO_GIMBAL_MANAGER_PITCHYAW, since)) >= 5
+
+
+def test_a_gimbal_is_commanded_once_for_each_photograph_where_it_stands_right():
+    rig = Rig().ready()
+    for id in (1, 2, 3):
+        since = len(rig.sent)
+        assert rig.request(id, pitch_rad=0.0).outcome is CaptureOutcome.TAKEN
+        sent = commands(rig, common.MAV_CMD_DO_GIMBAL_MANAGER_PITCHYAW, since)
+        assert len(sent) == 1 and sent[0].param7 == common.MAV_COMP_ID_GIMBAL
+
+
+def test_the_gimbals_control_is_taken_where_it_reports_often_by_itself():
+    """The link comes up late, and the gimbal sends 25 reports a second."""
+    rig = Rig()
+    rig.payload._gimbal_period_s = 0.04
+    rig.change_tx = lambda message: [message] if rig.now_s > 2.3 else []
+    rig.change_rx = lambda message: [message] if rig.now_s > 2.3 else []
+    rig.run(8.0)
+    assert rig.node.problem(rig.now_s) == "" and rig.payload.gimbal_controller == (1, 192)
+    assert rig.request(pitch_rad=-0.5).outcome is CaptureOutcome.TAKEN
+    claims = commands(rig, common.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE)
+    assert claims[-1].param7 == common.MAV_COMP_ID_GIMBAL
+    count = len(claims)
+    rig.run(5.0)
+    assert len(commands(rig, common.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE)) == count  # it has it, and says so
+
+
+def test_a_gimbal_that_another_station_controls_is_a_problem_and_is_claimed():
+    rig = Rig().ready()
+    lost = common.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE
+    rig.change_tx = lambda message: [] if command_of(message) == lost else [message]
+    rig.payload.gimbal_controller = (255, 190)
+    since = len(rig.sent)
+    rig.run(5.0)
+    assert rig.node.problem(rig.now_s) == "gimbal 154: is controlled by 255/190, and not by this process (1/192)"
+    assert 4 <= len(commands(rig, lost, since)) <= 5
+    rig.change_tx = lambda message: [message]
+    rig.run(3.0)
+    assert rig.node.problem(rig.now_s) == "" and rig.payload.gimbal_controller == (1, 192)
+
+
+def test_a_denied_command_takes_the_gimbals_control_again():
+    """Its manager does not say who has the control."""
+    rig = Rig()
+    status = common.MAVLINK_MSG_ID_GIMBAL_MANAGER_STATUS
+    rig.change_rx = lambda message: [] if message.number == status else [message]
+    rig.ready()
+    rig.payload.gimbal_controller = (255, 190)
+    assert rig.request(pitch_rad=-0.5).outcome is CaptureOutcome.TAKEN
+    assert rig.payload.gimbal_controller == (1, 192)
+
+
+def own_report_of_px4(rig: Rig, flags: int):
+    """PX4's report for a gimbal on its outputs: what was commanded, at once."""
+
+    def changed(message: CameraRx) -> list[CameraRx]:
+        if message.number != common.MAVLINK_MSG_ID_GIMBAL_DEVICE_ATTITUDE_STATUS:
+            return [message]
+        q = quat_from_rpy(0.0, rig.payload._wanted_rad, 0.0)
+        return [attitude_report(rig, message, q.tolist(), flags, component=1)]
+
+    return changed
+
+
+def test_a_gimbal_of_which_px4_reports_the_set_point_gets_time_for_its_way():
+    rig = Rig(with_control(CAMERA, gimbal_component_id=1))
+    rig.change_rx = own_report_of_px4(rig, common.GIMBAL_DEVICE_FLAGS_YAW_IN_VEHICLE_FRAME)
+    rig.ready()
+    asked_s = rig.now_s
+    capture = rig.request(pitch_rad=math.radians(-60.0))
+    assert capture.outcome is CaptureOutcome.TAKEN
+    assert rig.truths[0].stamp_s - asked_s > 2.0 + CAMERA.control.gimbal_settle_s
+    assert capture.attitude_std_rad > 0.03
+    assert turned_deg(capture.q_WC, rig.truths[0].q_WC) < 0.1
+
+
+def test_a_set_point_without_the_frame_of_its_yaw_is_refused():
+    rig = Rig(with_control(CAMERA, gimbal_component_id=1))
+    rig.change_rx = own_report_of_px4(rig, common.GIMBAL_DEVICE_FLAGS_PITCH_LOCK)
+    rig.run(3.0)
+    assert rig.node.problem(rig.now_s) == (
+        "gimbal 1: its reports do not say whether yaw counts from the body or from north"
+    )
+
+
 # --- every photograph is accounted for -------------------------------------------------------------------------------
 
 
@@ -463,6 +591,102 @@ def test_photographs_keep_the_cameras_period():
         rig.request(id)
     stamps = [truth.stamp_s for truth in rig.truths]
     assert len(stamps) == 4 and min(np.diff(stamps)) > CAMERA.trigger_period_s - 0.1
+
+
+def test_a_card_that_is_formatted_between_two_flights_costs_no_photograph():
+    rig = Rig(FIXED).ready()
+    for id in (1, 2, 3, 4):
+        assert rig.request(id).outcome is CaptureOutcome.TAKEN
+    rig.run(60.0)
+    rig.payload.count = 0
+    for id in range(101, 107):
+        assert rig.request(id).outcome is CaptureOutcome.TAKEN
+    assert rig.counts == {"requested": 10, "taken": 10}
+
+
+@pytest.mark.parametrize("before", [1, 3])
+def test_a_process_that_starts_again_takes_every_photograph(before):
+    """The camera takes a command with the sequence number of the last one for that one, sent again."""
+    rig = Rig(FIXED).ready()
+    for id in range(1, 1 + before):
+        rig.request(id)
+    former = len(rig.captures)
+    rig.node = PayloadNode(rig.camera, VEHICLE, lambda: 1.79e9)
+    rig.run(5.0, lambda: not rig.node.problem(rig.now_s))
+    for id in range(1, 4):
+        assert rig.request(id).outcome is CaptureOutcome.TAKEN
+    keys = {(capture.id, capture.attempt) for capture in rig.captures}
+    assert len(keys) == len(rig.captures) == former + 3
+
+
+def test_the_sequence_begins_above_the_cameras_own_count():
+    """The computer was restarted, and its clock begins at 0; the camera ran on."""
+    rig = Rig(FIXED)
+    rig.payload.count, rig.payload._sequence = 500, 3.0
+    rig.ready()
+    rig.run(1.0)
+    assert rig.request().outcome is CaptureOutcome.TAKEN and rig.payload._sequence == 501.0
+
+
+def test_a_photograph_by_another_hand_after_a_lost_command_is_not_taken_for_it():
+    rig = Rig(FIXED).ready()
+    rig.request(1)
+    lost = common.MAV_CMD_IMAGE_START_CAPTURE
+    rig.change_tx = lambda message: [] if command_of(message) == lost else [message]
+    assert rig.request(2).outcome is CaptureOutcome.LOST
+    rig.body.v_W = np.array([0.0, 1.0, 0.0])
+    rig.run(15.0)
+    rig.payload.expose_after_latency(rig.now_s)
+    rig.run(2.0)
+    assert len(rig.captures) == 2
+    assert rig.counts == {"requested": 2, "taken": 1, "lost": 1, "foreign": 1}
+
+
+def test_a_denied_request_for_a_missing_answer_does_not_end_the_reports_of_the_storage():
+    rig = Rig(FIXED).ready()
+    rig.run(12.0)
+    rig.request(1)
+    answers = rig.payload._send_requested
+    rig.payload._send_requested = lambda number, parameter, now_s: (
+        int(common.MAV_RESULT_DENIED) if number == CAPTURED else answers(number, parameter, now_s)
+    )
+    rig.change_rx = lambda m: [] if m.number == CAPTURED else [m]
+    assert rig.request(2).outcome is CaptureOutcome.LOST
+    rig.change_rx = lambda m: [m]
+    rig.payload.faults.without_storage = True
+    rig.run(8.0)
+    assert rig.node.problem(rig.now_s).endswith("it has no storage; insert a card")
+
+
+@pytest.mark.parametrize("result", [common.MAV_RESULT_DENIED, common.MAV_RESULT_UNSUPPORTED])
+def test_a_camera_that_refuses_one_report_of_its_storage_is_asked_again(result):
+    rig = Rig(FIXED).ready()
+    answers = rig.payload._send_requested
+    refused = []
+
+    def once(number: int, parameter: float, now_s: float) -> int:
+        if number == common.MAVLINK_MSG_ID_STORAGE_INFORMATION and not refused:
+            refused.append(now_s)
+            return int(result)
+        return answers(number, parameter, now_s)
+
+    rig.payload._send_requested = once
+    rig.run(8.0)
+    rig.payload.faults.without_storage = True
+    rig.run(8.0)
+    assert refused and rig.node.problem(rig.now_s).endswith("it has no storage; insert a card")
+
+
+def test_a_camera_that_denies_reports_of_its_storage_can_be_used():
+    rig = Rig(FIXED)
+    answers = rig.payload._send_requested
+    rig.payload._send_requested = lambda number, parameter, now_s: (
+        int(common.MAV_RESULT_DENIED)
+        if number == common.MAVLINK_MSG_ID_STORAGE_INFORMATION
+        else answers(number, parameter, now_s)
+    )
+    rig.ready()
+    assert rig.request().outcome is CaptureOutcome.TAKEN
 
 
 # --- start -----------------------------------------------------------------------------------------------------------
