@@ -2,7 +2,8 @@
 
 It answers the MAVLink messages of a camera component, inside the payload process, so that the node treats it like any other
 camera. A thread holds the device: it takes frames without a break, because a device's buffers would otherwise deliver old
-ones, keeps the first that was exposed after the command, and writes it. Its clock is the companion's.
+ones, keeps the first that was exposed after the command, and writes it. Its clock is the companion's. While the device delivers
+no frame there is no heartbeat, as of a camera that was unplugged: nothing else can be asked about it.
 """
 
 import math
@@ -21,17 +22,22 @@ from companion.core.clock import monotonic_s
 from companion.core.config import ConfigError
 from companion.core.errors import UserError
 from companion.core.messages import CameraRx, CameraTx, Capture, Message
+from companion.core.opencv import limit_wait
 from companion.core.text import plain
 from companion.payload.camera_clock import BOOT_MS_WRAP
 from companion.payload.identity import STILL_COMPONENT
-from companion.payload.mavlink import Packable, decode, encode
+from companion.payload.mavlink import FILE_URL_MAX, Packable, decode, encode
 from companion.payload.tags import tags_of, write_tags
 from companion.planning.camera import PayloadCamera
 
 SYSTEM = 1
 HEARTBEAT_PERIOD_S = 1.0
 OPEN_TRIES = 5  # frames that may fail after the device was opened
+FRAME_WAIT_S = 2.0  # for a frame; a device that takes longer is silent
 STAMP_AGE_MAX_S = 1.0
+COMMAND_AGE_MAX_S = (
+    1.0  # and the delay of the camera file; a frame that is exposed later after its command is another moment's
+)
 JPEG_QUALITY = 95
 REOPEN_S = 1.0
 
@@ -46,8 +52,11 @@ class StillCamera:
         """
         control = camera.control
         assert control is not None and control.device is not None
-        self.trouble = ""
+        limit_wait()
+        self._trouble = ""
+        self._waiting_s = math.inf  # since when the thread waits for a frame
         self._camera, self._folder, self._name = camera, folder, control.device
+        self._late_s = COMMAND_AGE_MAX_S + control.shutter_delay_s
         self._device = _unopened() if device is None else device
         if problem := self._open():
             raise ConfigError(f"camera {camera.name}: control.device {self._name}: {problem}")
@@ -57,6 +66,7 @@ class StillCamera:
         self._timesync: deque[int] = deque()
         self._sequence = -1.0
         self._count = 0
+        self._paths: dict[int, Path] = {}  # of the pictures, by count
         self._heartbeat_s = -math.inf
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="still camera")
@@ -66,6 +76,13 @@ class StillCamera:
         """End the thread."""
         self._stop.set()
         self._thread.join(5.0)
+
+    @property
+    def trouble(self) -> str:
+        """One line, "" while the device delivers frames."""
+        if not self._trouble and monotonic_s() - self._waiting_s > FRAME_WAIT_S:
+            return plain(f"still camera {self._name}: delivers no frame for {FRAME_WAIT_S:g} s", 200)
+        return self._trouble
 
     # --- messages -------------------------------------------------------------------------------------------------
 
@@ -123,7 +140,7 @@ class StillCamera:
     def answers(self) -> Iterable[Message]:
         """What the camera has sent since the last call."""
         now_s = monotonic_s()
-        if now_s - self._heartbeat_s >= HEARTBEAT_PERIOD_S:
+        if now_s - self._heartbeat_s >= HEARTBEAT_PERIOD_S and not self.trouble:
             self._heartbeat_s = now_s
             self._out.append(
                 common.MAVLink_heartbeat_message(
@@ -145,7 +162,7 @@ class StillCamera:
 
     def tag(self, capture: Capture) -> None:
         """Write the tags of a photograph into its picture, when the thread comes to it."""
-        if capture.file:
+        if capture.image_index in self._paths:
             self._tags.put(capture)
 
     # --- the thread -----------------------------------------------------------------------------------------------
@@ -156,23 +173,33 @@ class StillCamera:
             try:
                 if wanted is None and not self._requests.empty():
                     wanted = self._requests.get_nowait()
-                if not self._device.grab():
+                if not self._grab():
+                    if wanted is not None:  # what comes after the device was opened again is another moment's
+                        self._answer(wanted[0], monotonic_s(), "", 0)
+                        wanted = None
                     self._open_again("delivers no frame")
                     continue
-                self.trouble = ""
+                self._trouble = ""
                 exposed_s = self._exposed_s()
                 if wanted is not None and exposed_s >= wanted[1]:
-                    problem = self._keep(wanted[0], exposed_s)
+                    problem = self._take(*wanted, exposed_s)
                     wanted = None
                     if problem:
                         self._open_again(problem)
                 while wanted is None and not self._tags.empty():
                     self._write_tags(self._tags.get_nowait())
             except Exception as error:  # noqa: BLE001 - in flight nothing ends the thread
-                self.trouble = plain(f"still camera {self._name}: {error}", 200)
+                self._trouble = plain(f"still camera {self._name}: {error}", 200)
                 if wanted is not None:
                     self._answer(wanted[0], monotonic_s(), "", 0)
                     wanted = None
+
+    def _grab(self) -> bool:
+        self._waiting_s = monotonic_s()
+        try:
+            return bool(self._device.grab())
+        finally:
+            self._waiting_s = math.inf
 
     def _open(self) -> str:
         """Open the device with the size of the camera file; returns what is wrong with it, "" nothing."""
@@ -193,7 +220,7 @@ class StillCamera:
     def _open_again(self, problem: str) -> None:
         """Say what is wrong, until the device is as it was at the start."""
         while problem and not self._stop.is_set():
-            self.trouble = plain(f"still camera {self._name}: {problem}; trying again every {REOPEN_S:g} s", 200)
+            self._trouble = plain(f"still camera {self._name}: {problem}; trying again every {REOPEN_S:g} s", 200)
             self._stop.wait(REOPEN_S)
             problem = self._open()
 
@@ -211,6 +238,13 @@ class StillCamera:
         driver_s = 1e-3 * float(self._device.get(cv2.CAP_PROP_POS_MSEC))
         return driver_s if 0.0 <= now_s - driver_s <= STAMP_AGE_MAX_S else now_s - 0.5 * self._camera.exposure_s
 
+    def _take(self, index: int, commanded_s: float, exposed_s: float) -> str:
+        """Keep the frame unless it comes too late for its command; returns what is wrong with its size."""
+        if exposed_s - commanded_s <= self._late_s:
+            return self._keep(index, exposed_s)
+        self._answer(index, exposed_s, "", 0)
+        return ""
+
     def _keep(self, index: int, exposed_s: float) -> str:
         """Write the picture and answer; returns what is wrong with its size, for then it is no photograph."""
         import cv2
@@ -227,22 +261,28 @@ class StillCamera:
         names = (self._folder / f"{index + 1:05d}{suffix}.jpg" for suffix in ("", *(f"_{i}" for i in range(2, 1000))))
         path = next(name for name in names if not name.exists())
         path.write_bytes(jpeg.tobytes())
-        self._answer(index, exposed_s, str(path), 1)
+        self._paths[index] = path
+        self._answer(index, exposed_s, self._reported(path), 1)
         return ""
+
+    def _reported(self, path: Path) -> str:
+        """A picture's path; where that is too long for the message, from the folder of the log, from which a relative one counts."""
+        whole = str(path)
+        return whole if len(whole.encode()) <= FILE_URL_MAX else str(Path(self._folder.name) / path.name)
 
     def _answer(self, index: int, exposed_s: float, file: str, result: int) -> None:
         self._out.append(
             common.MAVLink_camera_image_captured_message(
-                _boot_ms(exposed_s), 0, 0, 0, 0, 0, 0, [1.0, 0.0, 0.0, 0.0], index, result, file.encode()[-204:]
+                _boot_ms(exposed_s), 0, 0, 0, 0, 0, 0, [1.0, 0.0, 0.0, 0.0], index, result, file.encode()
             )
         )
 
     def _write_tags(self, capture: Capture) -> None:
-        path = Path(capture.file)
+        path = self._paths.pop(capture.image_index)
         try:
             write_tags(path, path, tags_of(capture, self._camera, time.time() - monotonic_s()))
         except UserError as error:
-            self.trouble = plain(str(error), 200)
+            self._trouble = plain(str(error), 200)
 
 
 def _boot_ms(now_s: float) -> int:

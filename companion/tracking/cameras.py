@@ -8,7 +8,6 @@ The stamp of an image is the middle of its exposure: its arrival minus latency.c
 """
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from cv2.typing import MatLike
 from companion.core.clock import monotonic_s
 from companion.core.config import ConfigError
 from companion.core.messages import Image
+from companion.core.opencv import limit_wait
 from companion.core.vehicle import Camera, Vehicle
 from companion.tracking.camera_controls import fix
 from companion.tracking.rpicam import Report, is_rpicam, open_rpicam
@@ -34,8 +34,6 @@ REOPEN_PAUSE_S = 1.0
 FIRST_IMAGE_S = 5.0  # some cameras need seconds for their first image
 OPEN_S = 12.0  # for all formats together: with the program's own start well below TimeoutStartSec of the units, 20 s
 OPENING_MAX_S = OPEN_S + 5.0  # with the last wait, the controls and a slow release; an opening that takes longer hangs
-# OpenCV takes its longest wait for an image [s] from this variable at its first wait: 10 s by default, for each format.
-WAIT_VARIABLE, WAIT_S = "OPENCV_VIDEOIO_V4L_SELECT_TIMEOUT", "2"
 RATE_TOLERANCE = 0.1  # of the rate in the vehicle file
 FORMATS = (None, "GREY", "YUYV", "MJPG")  # tried in turn until size and rate fit; None: the device's own choice
 
@@ -294,7 +292,7 @@ def _open_device(path: str, camera: Camera, exposure: float | None, report: Repo
     report: called with the controls of the vehicle file that it did not take; None: that raises `ConfigError`.
     """
     got, width_px, height_px, rate_hz = "nothing", camera.width_px, camera.height_px, camera.rate_hz
-    os.environ.setdefault(WAIT_VARIABLE, WAIT_S)
+    limit_wait()  # it counts for each format
     until_s = monotonic_s() + OPEN_S
     gave_up = ""
     for form in FORMATS:

@@ -1,6 +1,8 @@
 """A local camera as the payload camera, and the check of it before a flight; the device is a false one."""
 
 import json
+import os
+import threading
 import time
 
 import cv2
@@ -13,6 +15,7 @@ from companion.core.clock import monotonic_s
 from companion.core.config import ConfigError
 from companion.core.enums import CaptureOutcome, ExposureClock
 from companion.core.messages import Capture, CaptureRequest, FcuAttitude
+from companion.core.opencv import WAIT_VARIABLE
 from companion.mission.plan import load_plan
 from companion.payload.payload_node import PayloadNode
 from companion.payload.still_camera import StillCamera
@@ -22,6 +25,7 @@ from companion.preflight import payload as preflight
 from companion.preflight.payload import payload_check
 from companion.runtime import camera_device
 from companion.runtime.camera_device import StillDevice, open_camera
+from companion.runtime.manager import START_MAX_S
 from tests.payload.rig import FIXED, ROOT, VEHICLE
 from tests.payload.test_payload_mavsdk import state
 
@@ -29,10 +33,11 @@ SMALL = (64, 48)
 
 
 class FalseDevice:
-    """Delivers a frame every 20 ms; `works` False: none. Opened, it delivers `opens_with` until a size is set; `obeys` False: always."""
+    """Delivers a frame every 20 ms; `works` False: none; `hangs` set: none, and the wait does not end. Opened, it delivers `opens_with` until a size is set; `obeys` False: always."""
 
     def __init__(self) -> None:
         self.works, self.obeys, self.opened = True, True, 0
+        self.hangs = threading.Event()
         self.opens_with = self.size = (32, 24)
         self._grabbed_s = 0.0
 
@@ -55,6 +60,8 @@ class FalseDevice:
 
     def grab(self) -> bool:
         time.sleep(0.02)
+        while self.hangs.is_set():
+            time.sleep(0.02)
         self._grabbed_s = monotonic_s()
         return self.works
 
@@ -184,6 +191,79 @@ def test_a_picture_of_another_size_is_no_photograph(opened, tmp_path):
     assert "delivers 32 x 24 px, the camera file says 64 x 48" in device.trouble
     ready(still, node, device)
     assert photograph(node, device, 2).outcome is CaptureOutcome.TAKEN
+
+
+@pytest.mark.realtime
+@pytest.mark.parametrize("how", ["fails", "hangs"])
+def test_a_device_that_is_unplugged_is_a_camera_without_heartbeat(opened, how):
+    camera, still, false = opened
+    node, device = PayloadNode(camera, VEHICLE), StillDevice(still)
+    ready(still, node, device)
+    if how == "fails":
+        false.works = False
+    else:
+        false.hangs.set()
+    run(node, device, 8.0, lambda _: bool(node.problem(monotonic_s())))
+    assert node.problem(monotonic_s()) == "camera local still: no heartbeat"
+    assert "delivers no frame" in device.trouble
+    false.works = True
+    false.hangs.clear()
+    ready(still, node, device)
+    assert node.problem(monotonic_s()) == "" and photograph(node, device, 1).outcome is CaptureOutcome.TAKEN
+
+
+@pytest.mark.realtime
+@pytest.mark.parametrize("how", ["fails", "hangs"])
+def test_a_frame_long_after_its_command_is_no_photograph(opened, how, tmp_path):
+    """The aircraft has flown on while the device was away."""
+    camera, still, false = opened
+    patient = msgspec.structs.replace(camera, control=msgspec.structs.replace(camera.control, answer_time_s=4.0))
+    node, device = PayloadNode(patient, VEHICLE), StillDevice(still)
+    ready(still, node, device)
+    if how == "fails":
+        false.works = False
+    else:
+        false.hangs.set()
+    request = CaptureRequest(
+        stamp_s=monotonic_s(), id=1, item="face", row=0, column=0, frame="pier", pitch_rad=0.0, distance_m=5.0
+    )
+    still._requests.put((0, monotonic_s()))  # commanded in the moment before it failed
+    list(device.write(node.handle(request, monotonic_s())))
+    run(node, device, 1.8, lambda _: False)
+    false.works = True
+    false.hangs.clear()
+    run(node, device, 3.0, lambda _: False)
+    assert not (tmp_path / "photographs").exists()
+    ready(still, node, device)
+    assert photograph(node, device, 2).outcome is CaptureOutcome.TAKEN
+
+
+@pytest.mark.realtime
+def test_a_picture_whose_path_is_too_long_for_the_message_is_named_from_the_log_and_tagged(tmp_path):
+    folder = tmp_path / ("Brücke " + "x" * 90) / ("y" * 120) / "photographs"
+    still = StillCamera(still_camera(), folder, FalseDevice())
+    node, device = PayloadNode(still_camera(), VEHICLE), StillDevice(still)
+    ready(still, node, device)
+    capture = photograph(node, device, 1)
+    assert capture.file == "photographs/00001.jpg" and (folder.parent / capture.file).is_file()
+    run(node, device, 5.0, lambda _: (folder / "00001.json").exists())
+    assert (folder / "00001.json").exists()
+    still.close()
+
+
+def test_the_wait_for_a_frame_is_short_from_the_first_opening_on(monkeypatch, tmp_path):
+    """Five tries of OpenCV's own 10 s are longer than the unit may take to start."""
+    monkeypatch.delenv(WAIT_VARIABLE, raising=False)
+
+    class Silent(FalseDevice):
+        def grab(self) -> bool:
+            self.waits_s = getattr(self, "waits_s", 0.0) + float(os.environ.get(WAIT_VARIABLE, "10"))
+            return False
+
+    silent = Silent()
+    with pytest.raises(ConfigError, match="delivers no frame"):
+        StillCamera(still_camera(), tmp_path, silent)
+    assert silent.waits_s < START_MAX_S - 5.0
 
 
 def test_a_device_of_another_size_refuses_the_start_with_one_line(tmp_path):

@@ -9,6 +9,7 @@ import pytest
 from synthetic_view import vehicle
 
 from companion.core.config import ConfigError, parse
+from companion.core.opencv import WAIT_S, WAIT_VARIABLE
 from companion.core.vehicle import CameraControls
 from companion.runtime.manager import START_MAX_S
 from companion.tracking import cameras
@@ -109,7 +110,7 @@ class SlowV4l2(FakeV4l2):
         return super().get(key)
 
     def read(self):
-        wait_s = float(os.environ[cameras.WAIT_VARIABLE]) if self.silent else self.first_s
+        wait_s = float(os.environ[WAIT_VARIABLE]) if self.silent else self.first_s
         self.clock.now_s += wait_s
         return (False, None) if self.silent else super().read()
 
@@ -125,7 +126,7 @@ class Clock:
 def slow(monkeypatch):
     """Opens a slow device; returns the error or "", and how long it took [s]."""
     clock = Clock()
-    monkeypatch.delenv(cameras.WAIT_VARIABLE, raising=False)
+    monkeypatch.delenv(WAIT_VARIABLE, raising=False)
     monkeypatch.setattr(cameras, "monotonic_s", lambda: clock.now_s)
     monkeypatch.setattr(cameras, "time", clock)
 
@@ -151,7 +152,7 @@ def test_a_silent_device_is_given_up_long_before_systemd_ends_the_process(slow):
     assert error == (
         "camera /dev/video0: delivers nothing, the vehicle file says 160 x 120 px at 100 Hz; gave up after 12 s"
     )
-    assert took_s <= cameras.OPEN_S + float(cameras.WAIT_S) + 0.5 < START_MAX_S - 5.0
+    assert took_s <= cameras.OPEN_S + float(WAIT_S) + 0.5 < START_MAX_S - 5.0
 
 
 def test_a_device_without_these_controls_is_refused():
