@@ -143,6 +143,7 @@ def test_a_camera_without_any_clock_is_used_with_the_delay_of_its_file():
 
 def test_the_geographic_place_follows_from_the_flight_controllers_origin():
     rig = Rig(FIXED).ready()
+    rig.run(2.0)
     capture = rig.request()
     assert capture.geo is not None
     latitude, longitude, altitude = capture.geo
@@ -159,7 +160,8 @@ def test_a_receiver_that_reports_no_accuracy_leaves_that_of_the_geographic_place
     status, state = rig.status, rig.state
     rig.status = lambda: msgspec.structs.replace(status(), gnss_h_acc_m=accuracy_m, gnss_v_acc_m=accuracy_m)
     rig.state = lambda: msgspec.structs.replace(state(), position_std_m=0.02)
-    capture = rig.ready().request()
+    rig.ready().run(2.0)
+    capture = rig.request()
     tags = tags_of(capture, FIXED, 1.79e9)
     assert capture.geo is not None and not math.isfinite(capture.geo_std_m)
     assert tags.latitude_deg is not None and (tags.position_error_m, tags.altitude_error_m) == (None, None)
