@@ -1,7 +1,11 @@
-"""Which picture of a camera's card is which photograph of a log: by its name, by the camera's count, or by its time."""
+"""Which picture of a camera's card is which photograph of a log: by its name, by the camera's count, or by its time.
+
+A picture that fits two photographs as well belongs to neither: it is listed as without a photograph, and both as without a picture.
+"""
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -48,9 +52,25 @@ def photographs_of(captures: Sequence[Capture]) -> list[Capture]:
 
 
 def by_name(pictures: Sequence[Path], photographs: Sequence[Capture]) -> Matched:
-    """By the file that the camera reported with the photograph."""
+    """By the file that the camera reported with the photograph.
+
+    A camera begins a new folder with the same names: of several photographs with a picture's name those count whose path has most of
+    its last parts.
+    """
     named = {picture.name: picture for picture in pictures}
-    return _matched(pictures, [(named.get(Path(c.file).name) if c.file else None, c) for c in photographs])
+    wanted = [(named.get(Path(c.file).name) if c.file else None, c) for c in photographs]
+    best: dict[Path, int] = {}
+    for picture, capture in wanted:
+        if picture is not None:
+            best[picture] = max(best.get(picture, 0), _common_parts(picture, capture.file))
+    found = [(p if p is not None and _common_parts(p, c.file) == best[p] else None, c) for p, c in wanted]
+    return _matched(pictures, found)
+
+
+def _common_parts(picture: Path, file: str) -> int:
+    """How many of the last parts of two paths are equal."""
+    pairs = zip(reversed(picture.parts), reversed(Path(file).parts), strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def failed_counts(captures: Sequence[Capture]) -> frozenset[int]:
@@ -142,9 +162,10 @@ def by_time(
 
 
 def _matched(pictures: Sequence[Path], found: Sequence[tuple[Path | None, Capture]]) -> Matched:
-    pairs = [(picture, capture) for picture, capture in found if picture is not None]
-    used = {picture for picture, _ in pairs}
-    return Matched(pairs, [c for p, c in found if p is None], [p for p in pictures if p not in used])
+    times = Counter(picture for picture, _ in found if picture is not None)
+    pairs = [(picture, capture) for picture, capture in found if picture is not None and times[picture] == 1]
+    without = [capture for picture, capture in found if picture is None or times[picture] > 1]
+    return Matched(pairs, without, [picture for picture in pictures if times[picture] != 1])
 
 
 def _taken_s(picture: Path) -> float | None:

@@ -231,6 +231,31 @@ def test_pictures_are_matched_by_name_index_and_time(tmp_path):
     assert [p.name for p, _ in by_name(files, named).pairs] == ["DSC00009.JPG", "DSC00008.JPG", "DSC00007.JPG"]
 
 
+@pytest.mark.parametrize("folder", ["100MSDCF", "101MSDCF", "copied"])
+def test_a_picture_whose_name_two_photographs_have_belongs_to_one_of_its_folder_or_to_none(tmp_path, folder):
+    pictures = pictures_in(card(tmp_path / folder, 2))  # DSC00007, DSC00008
+    first, second, third = (
+        capture(id, 10 + id, file=f"/DCIM/{kept}MSDCF/DSC0000{number}.JPG")
+        for id, kept, number in ((1, 100, 7), (2, 101, 7), (3, 100, 8))
+    )
+    found = by_name(pictures, [first, second, third])
+    if folder == "copied":
+        assert [c.id for _, c in found.pairs] == [3] and found.without_picture == [first, second]
+        assert [p.name for p in found.without_photograph] == ["DSC00007.JPG"]
+    else:
+        own, other = (first, second) if folder == "100MSDCF" else (second, first)
+        assert sorted(c.id for _, c in found.pairs) == sorted((own.id, 3)) and found.without_picture == [other]
+
+
+def test_a_picture_whose_count_two_photographs_have_belongs_to_none(tmp_path):
+    """The count began again in the flight."""
+    folder = card(tmp_path / "card", 2)
+    captures = [capture(1, 0), capture(2, 1), capture(3, 0)]
+    found = by_index(pictures_in(folder), captures, None, folder)
+    assert [(p.name, c.id) for p, c in found.pairs] == [("DSC00008.JPG", 2)]
+    assert [c.id for c in found.without_picture] == [1, 3] and len(found.without_photograph) == 1
+
+
 def test_a_late_or_repeated_photograph_counts_once_and_lost_ones_not():
     lost = capture(1, -1, outcome=CaptureOutcome.LOST)
     late = capture(1, 4, late=True)
