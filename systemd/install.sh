@@ -282,7 +282,7 @@ make_units() { # make_units FOLDER: of the version that the units belong to
     put 755 "$1/companion" "$COMMAND"
     on_machine systemctl daemon-reload
     on_machine udevadm control --reload
-    on_machine udevadm trigger --subsystem-match=tty --subsystem-match=video4linux
+    on_machine udevadm trigger --subsystem-match=tty --subsystem-match=video4linux --subsystem-match=usb
     on_machine systemctl enable companion.target
 }
 

@@ -4,6 +4,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 from unit_files import COMMON, ROOT, UNITS, processes, settings, span_s, unit
@@ -50,6 +51,55 @@ def test_the_common_settings_override_nothing_of_a_unit(name):
 
 def test_libcamera_has_its_threads():
     assert unit("camera")["Service.TasksMax"] == ["64"]
+
+
+def test_a_camera_on_a_serial_link_has_the_ports_that_the_flight_controller_has():
+    serial = {
+        name: {line for line in unit(name)["Service.DeviceAllow"] if line.startswith("char-tty")}
+        for name in ("fcu", "payload")
+    }
+    assert serial["payload"] == serial["fcu"] != set()
+
+
+STEREO = ROOT / "systemd/stereo-camera.conf"
+
+
+def test_a_stereo_device_is_open_to_the_camera_where_its_drop_in_is_installed():
+    """As the page says; the drop-in is read after the common settings, by its name."""
+    page = (ROOT / "docs/deploy.md").read_text(encoding="utf-8")
+    (installed,) = re.findall(r"install -D -m 644 \S+/systemd/stereo-camera.conf (\S+)", page)
+    assert installed.startswith("/etc/systemd/system/companion-camera.service.d/")
+    assert Path(installed).name > COMMON.name
+    with_it = settings(UNITS / "companion-camera.service", COMMON, STEREO)
+    assert "char-usb_device rw" in with_it["Service.DeviceAllow"]
+    assert with_it["Service.PrivateNetwork"][-1] == "no"  # the events of udev
+    families = set(" ".join(with_it["Service.RestrictAddressFamilies"]).split())
+    assert families == {"AF_UNIX", "AF_NETLINK"}
+
+
+@pytest.mark.parametrize("vendor", ["03e7", "8086"], ids=["OAK", "RealSense"])
+def test_a_stereo_device_belongs_to_a_group_of_the_cameras_unit(vendor):
+    rules = (ROOT / "systemd/70-companion.rules").read_text(encoding="utf-8").splitlines()
+    (rule,) = [line for line in rules if f'ATTR{{idVendor}}=="{vendor}"' in line]
+    group = re.search(r'GROUP="(\w+)", MODE="0660"', rule)[1]
+    assert rule.startswith('SUBSYSTEM=="usb"')
+    assert group in " ".join(unit("camera")["Service.SupplementaryGroups"]).split()
+
+
+@analyze
+def test_systemd_finds_nothing_wrong_with_the_drop_in(installed, tmp_path):
+    shutil.copytree(installed, tmp_path / "root", symlinks=True)
+    folder = tmp_path / "root/etc/systemd/system/companion-camera.service.d"
+    folder.mkdir()
+    shutil.copy(STEREO, folder / "30-stereo-camera.conf")
+    command = [
+        "systemd-analyze",
+        "verify",
+        f"--root={tmp_path / 'root'}",
+        "/etc/systemd/system/companion-camera.service",
+    ]
+    found = subprocess.run(command, capture_output=True, text=True)
+    assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
 
 
 @analyze
