@@ -32,6 +32,10 @@ READ_S = 0.02  # longest wait of `read`: samples of the inertial sensor are not 
 SILENCE_S = 2.0  # a device that delivers no image for this time is opened again
 REOPEN_PAUSE_S = 1.0
 CLOCK_WINDOW_S = 30.0  # over which the clocks are compared: at 100 ppm they drift apart by 3 ms in it
+STEP_MIN_S = 0.1  # by which a device's clock must have stepped to be compared again from the beginning
+STEP_SAME_S = 0.05  # the differences after a step are equal to this; those of a queue that is worked off fall
+STEP_LASTS_S = 0.3  # for this time, and this many stamps
+STEP_STAMPS = 5
 WAITING_MAX = 400  # items of a device that were not read yet; the oldest are dropped
 IMU_RATE_HZ = 200
 MM = 1000.0
@@ -82,22 +86,44 @@ class DeviceClock:
     """Companion time of a device's stamps.
 
     The smallest difference between arrival and stamp over the last `CLOCK_WINDOW_S` is the offset of the clocks and the shortest
-    way of a message. latency_s: that way, as it was calibrated.
+    way of a message. latency_s: that way, as it was calibrated. Where a stamp falls behind those before and the difference stays
+    larger by a step, the device's clock was set back or has wrapped, and the comparison begins again; a smaller one counts at once.
     """
 
     def __init__(self, latency_s: float) -> None:
         self._latency_s = latency_s
         self._least: deque[tuple[float, float]] = deque()  # arrival, difference; differences ascend
+        self._step: list[tuple[float, float]] = []  # those since the clock may have stepped back
+        self._newest_s = -math.inf  # the highest stamp since the comparison began
 
     def stamp_s(self, device_s: float, arrival_s: float) -> float:
         """Companion time of a measurement [s]."""
         difference_s = arrival_s - device_s
+        if self._has_stepped(device_s, difference_s, arrival_s):
+            self._least, self._step = deque([min(self._step, key=lambda entry: entry[1])]), []
+            self._newest_s = device_s
+        self._newest_s = max(self._newest_s, device_s)
         while self._least and self._least[-1][1] >= difference_s:
             self._least.pop()
         self._least.append((arrival_s, difference_s))
         while self._least[0][0] < arrival_s - CLOCK_WINDOW_S:
             self._least.popleft()
         return device_s + self._least[0][1] - self._latency_s
+
+    def _has_stepped(self, device_s: float, difference_s: float, arrival_s: float) -> bool:
+        """The stamps have fallen, and the difference has been larger for a while, always by the same.
+
+        Messages that are held up have a larger difference, too, but their stamps go on.
+        """
+        if not self._least or difference_s <= self._least[0][1] + STEP_MIN_S:
+            self._step = []
+            return False
+        if self._step and abs(difference_s - self._step[0][1]) > STEP_SAME_S:
+            self._step = []
+        if not self._step and device_s >= self._newest_s:
+            return False
+        self._step.append((arrival_s, difference_s))
+        return len(self._step) >= STEP_STAMPS and arrival_s - self._step[0][0] >= STEP_LASTS_S
 
 
 class StereoDeviceSource:
@@ -237,8 +263,19 @@ class RealSense:
         config.enable_stream(rs.stream.depth, *size, rs.format.z16, round(camera.rate_hz))
         for stream in (rs.stream.gyro, rs.stream.accel):
             config.enable_stream(stream)
-        profile = self._pipeline.start(config, self._arrived)
-        self._mm = MM * float(profile.get_device().first_depth_sensor().get_depth_scale())
+        device = self._pipeline.start(config, self._arrived).get_device()
+        self._mm = MM * float(device.first_depth_sensor().get_depth_scale())
+        self._use_own_clock(device)
+
+    def _use_own_clock(self, device: Any) -> None:
+        """Stamp by the device's own clock: librealsense's global time is that of the computer's wall clock, which NTP sets."""
+        option = getattr(self._rs.option, "global_time_enabled", None)
+        for sensor in device.query_sensors():
+            if option is not None and sensor.supports(option):
+                try:
+                    sensor.set_option(option, 0.0)
+                except Exception as error:  # of librealsense; a step of the wall clock then costs a moment
+                    log.warning("camera realsense: global time stays on: %s", error)
 
     def take(self, timeout_s: float) -> list[Item]:
         return _take(self._items, timeout_s)

@@ -27,10 +27,11 @@ class FakeRealSense:
 
     stream = SimpleNamespace(infrared="infrared", depth="depth", gyro="gyro", accel="accel")
     format = SimpleNamespace(y8="y8", z16="z16")
+    option = SimpleNamespace(global_time_enabled="global time")
 
     def __init__(self, depth_scale=0.001):
         self.depth_scale, self.started, self.stopped, self.wrong = depth_scale, [], 0, None
-        self.callback = None
+        self.callback, self.set_options = None, []
 
     def config(self):
         streams = []
@@ -48,8 +49,15 @@ class FakeRealSense:
             raise RuntimeError(self.wrong)
         self.started.append(config.streams)
         self.callback = callback
-        sensor = SimpleNamespace(get_depth_scale=lambda: self.depth_scale)
-        return SimpleNamespace(get_device=lambda: SimpleNamespace(first_depth_sensor=lambda: sensor))
+        sensor = SimpleNamespace(
+            get_depth_scale=lambda: self.depth_scale, supports=lambda option: True, set_option=self._set
+        )
+        motion = SimpleNamespace(supports=lambda option: False, set_option=self._set)
+        device = SimpleNamespace(first_depth_sensor=lambda: sensor, query_sensors=lambda: [sensor, motion])
+        return SimpleNamespace(get_device=lambda: device)
+
+    def _set(self, option, value):
+        self.set_options.append((option, value))
 
     def _stop(self):
         self.stopped += 1
@@ -247,6 +255,38 @@ def test_the_clocks_offset_is_the_shortest_way_of_the_last_half_minute():
         arrival_s = 1000.0 + 0.03 * i + 0.02 + abs(rng.normal(0.0, 0.005))
         error_s = clock.stamp_s(device_s, arrival_s) - (1000.0 + 0.03 * i)
         assert abs(error_s) < 0.002 or i < 20
+
+
+@pytest.mark.parametrize("rate_hz", [30.0, 200.0], ids=["frames", "samples"])
+def test_a_clock_that_steps_back_is_compared_again_after_a_moment(rate_hz):
+    clock, rng = DeviceClock(latency_s=0.01), np.random.default_rng(1)
+    wrong_s = []
+    for i in range(round(60.0 * rate_hz)):
+        taken_s = 100.0 + i / rate_hz
+        device_s = taken_s + 1.7e9 - (2.0 if taken_s >= 110.0 else 0.0)
+        stamp_s = clock.stamp_s(device_s, taken_s + 0.01 + abs(rng.normal(0.0, 0.003)))
+        if abs(stamp_s - taken_s) > 0.02:
+            wrong_s.append(taken_s)
+    assert min(wrong_s) >= 110.0 and max(wrong_s) < 110.0 + stereo_devices.STEP_LASTS_S + 0.1
+
+
+@pytest.mark.parametrize(
+    "held_s", [lambda since_s: 1.0 - since_s, lambda since_s: 0.5], ids=["at once", "late by the same"]
+)
+@pytest.mark.parametrize("rate_hz", [30.0, 200.0], ids=["frames", "samples"])
+def test_what_was_held_up_for_a_second_keeps_its_stamps(rate_hz, held_s):
+    clock = DeviceClock(latency_s=0.01)
+    for i in range(round(20.0 * rate_hz)):
+        taken_s = 100.0 + i / rate_hz
+        since_s = taken_s - 110.0
+        late_s = held_s(since_s) if 0.0 <= since_s < 1.0 else 0.0
+        assert clock.stamp_s(taken_s + 5.0, taken_s + 0.01 + late_s) == pytest.approx(taken_s, abs=1e-6)
+
+
+def test_a_realsense_stamps_by_its_own_clock(installed):
+    device = installed("pyrealsense2", FakeRealSense())
+    open_source("realsense", VEHICLE).close()
+    assert device.set_options == [("global time", 0.0)]
 
 
 def test_the_camera_process_publishes_all_of_a_devices_messages(installed):
