@@ -41,7 +41,7 @@ def pictures_in(folder: Path) -> list[Path]:
     if not found:
         raise MatchError(f"{folder}: no pictures (*.jpg)")
     return sorted(
-        found, key=lambda path: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path.name)]
+        found, key=lambda path: [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", path.name)]
     )
 
 
@@ -184,7 +184,7 @@ def _taken_s(picture: Path) -> float | None:
         return None
     seconds = moment.timestamp()
     subsecond = str(tags.get(SUBSECOND_ORIGINAL, "")).strip("\0 ")
-    if subsecond.isdigit():
+    if subsecond.isdecimal():
         seconds += int(subsecond) / 10 ** len(subsecond)
     offset = re.fullmatch(r"([+-])(\d\d):(\d\d)", str(tags.get(OFFSET_ORIGINAL, "")).strip("\0 "))
     if offset:

@@ -377,7 +377,7 @@ def _natural(path: Path) -> list[tuple[int, int, str]]:
     parts: list[tuple[int, int, str]] = []
     number = ""
     for c in path.name + "\0":
-        if c.isdigit():
+        if c.isdecimal():
             number += c
             continue
         if number:

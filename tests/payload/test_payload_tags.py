@@ -341,3 +341,9 @@ def test_a_folder_without_pictures_is_refused(tmp_path, content):
         folder.mkdir()
     with pytest.raises(MatchError):
         pictures_in(folder)
+
+
+def test_a_digit_that_is_no_number_in_the_name_of_a_picture_is_a_letter(tmp_path):
+    folder = card(tmp_path / "card", 1)
+    (folder / "wall_5²6.jpg").write_bytes((folder / "DSC00007.JPG").read_bytes())
+    assert [picture.name for picture in pictures_in(folder)] == ["DSC00007.JPG", "wall_5²6.jpg"]

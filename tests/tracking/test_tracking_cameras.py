@@ -38,6 +38,12 @@ def test_a_folder_is_read_in_the_order_of_its_numbers_at_the_cameras_rate(tmp_pa
     assert source.finished
 
 
+def test_a_digit_that_is_no_number_in_the_name_of_an_image_is_a_letter(tmp_path):
+    where = folder(tmp_path)
+    cv2.imwrite(str(tmp_path / "wall_5m².png"), picture(9))
+    assert open_source(where, VEHICLE).read() is not None
+
+
 def test_an_unreadable_image_in_a_folder_is_counted_and_skipped(tmp_path):
     where = folder(tmp_path)
     (tmp_path / "2.png").write_bytes(b"not an image")
