@@ -192,20 +192,19 @@ class Shots:
         """Whether the count has begun again while the camera's clock ran on, as after MAV_CMD_STORAGE_FORMAT.
 
         The answer is of the newest exposure and of the newest command, and its count is below the highest one. A repeated
-        answer may have a new time stamp, but it has the last count.
+        answer may have a new time stamp, but it has the last count. A late one may be stamped when it is sent
+        (`time_boot_ms` of MAVSDK), but its exposure, where that is known, is not the newest.
         """
         if self._last is None or not answer.taken or answer.index >= self._last:
             return False
-        known = math.isfinite(answer.exposed_s) and not (answer.by_utc and self.utc_is_wrong)
-        if answer.boot_ms <= self._boot_ms and not (
-            answer.boot_ms == 0 and known and answer.exposed_s > self._exposed_s
-        ):
+        if answer.boot_ms <= self._boot_ms and (answer.boot_ms or self._boot_ms):
             return False
         shot = self.open if self.open is not None and self.open.triggered else None
-        if known:
+        if math.isfinite(answer.exposed_s) and not (answer.by_utc and self.utc_is_wrong):
             newest = shot or next(reversed(self._lost), None)
-            return newest is not None and answer.exposed_s >= newest.triggered_s - EARLY_S
-        return shot is not None and now_s - shot.triggered_s >= self._soonest_s
+            of_newest = newest is not None and answer.exposed_s >= newest.triggered_s - EARLY_S
+            return of_newest and answer.exposed_s > self._exposed_s
+        return shot is not None and now_s - shot.triggered_s >= self._soonest_s and answer.boot_ms > 0
 
     def _forget_count(self) -> None:
         self._keys.clear()

@@ -214,6 +214,19 @@ def test_a_count_that_begins_again_with_a_late_answer_takes_every_photograph():
     assert camera.answer(2, 70.1, 70.3) == (6, False)
 
 
+def test_a_late_answer_that_is_stamped_when_it_is_sent_is_no_new_count():
+    """MAVSDK's camera: `time_utc` is of the exposure, `time_boot_ms` of the answer."""
+    camera = Camera(by_utc=True)
+    for id in (1, 2, 4):
+        camera.command(id, 10.0 * id)
+        if id == 2:
+            camera.shots.lose(23.0)
+        else:
+            assert camera.answer(id, 10.0 * id + 0.1, 10.0 * id + 0.3) == (id, False)
+    assert camera.answer(2, 20.1, 45.0, boot_s=45.0) == (2, True)
+    assert camera.shots.missing == 1 and camera.shots.last_index == 4
+
+
 def test_an_exposure_long_after_a_lost_command_is_anothers():
     camera = Camera()
     camera.command(1, 10.0)
