@@ -85,7 +85,7 @@ def _no_rotor_drag(vehicle: Vehicle, source: str) -> list[Change]:
 def rotor_drag_changes(found: Identification, source: str) -> list[Change]:
     """Rotor drag for the vehicle file, with the drag along the axis beside it; linear drag across becomes 0.
 
-    (k t + b) c_d of `calibration.identification.drag_models` is `drag.rotor_s_m` t + `drag.rotor_1_s`.
+    Drag along the axis that the log does not determine stays that of the file. (k t + b) c_d of `calibration.identification.drag_models` is `drag.rotor_s_m` t + `drag.rotor_1_s`.
     """
     drags = found.drags
     if drags is None:
@@ -93,11 +93,17 @@ def rotor_drag_changes(found: Identification, source: str) -> list[Change]:
     c_d, half = drags.c_d_1_sqrt_m, drags.c_d_half_1_sqrt_m
     if half >= DRAG_CERTAIN * c_d:
         raise ConfigError(f"--drag rotor: c_d = {c_d:.4f} ± {half:.4f} is not certain enough: fly faster")
-    along = drags.vertical_1_s if drags.vertical_half_1_s < DRAG_CERTAIN * drags.vertical_1_s else 0.0
+    value, interval = drags.vertical_1_s, drags.vertical_half_1_s
+    beside = f"{source}: beside rotor drag, vertical"
+    if interval < DRAG_CERTAIN * value:
+        along, along_note = round(value, 4), f"{beside} ± {interval:.3f}"
+    else:
+        along = found.vehicle.drag.linear_1_s[2] if found.vehicle else 0.0
+        along_note = f"{beside} {'kept' if found.vehicle else 'unknown'}, uncertain in the log: {value:.2f} ± {interval:.2f}"
     low, high = drags.thrust_range_m_s2
     note = f"{source}: c_d ± {100.0 * half / c_d:.0f} %, thrust of {low:.1f} to {high:.1f} m/s²"
     return [
-        Change("drag.linear_1_s", [0.0, 0.0, round(along, 4)], f"{source}: beside rotor drag"),
+        Change("drag.linear_1_s", [0.0, 0.0, along], along_note),
         Change("drag.rotor_1_s", round(drags.b_sqrt_m_s * c_d, 4), note),
         Change("drag.rotor_s_m", round(drags.k_s_sqrt_m * c_d, 5), note),
     ]

@@ -164,6 +164,18 @@ def test_the_drag_along_the_axis_is_written_beside_it(with_rotor_drag):
     assert written["drag.linear_1_s"] == [0.0, 0.0, pytest.approx(0.25, abs=0.03)]
 
 
+@pytest.mark.parametrize(("known", "kept", "words"), [(0.12, 0.12, "kept"), (None, 0.0, "unknown")])
+def test_drag_along_the_axis_that_the_log_does_not_determine_stays(with_rotor_drag, known, kept, words):
+    drags = replace(compared(with_rotor_drag)[0], vertical_1_s=0.12, vertical_half_1_s=0.2)
+    found = identified(with_rotor_drag, drags)
+    if known is not None:
+        vehicle = msgspec.structs.replace(load(F550, Vehicle), drag=Drag(linear_1_s=(0.3, 0.3, known)))
+        found = replace(found, vehicle=vehicle)
+    change = next(c for c in rotor_drag_changes(found, "log") if c.key == "drag.linear_1_s")
+    assert change.value == [0.0, 0.0, kept]
+    assert f"vertical {words}, uncertain in the log: 0.12 ± 0.20" in change.note
+
+
 @pytest.mark.parametrize(("rotor_1_s", "rotor_s_m"), [(0.1, 0.017), (0.27, 0.0), (0.0, 0.0)])
 def test_linear_drag_across_replaces_rotor_drag_of_the_file(with_rotor_drag, rotor_1_s, rotor_s_m):
     flown = Drag(linear_1_s=(0.0, 0.0, 0.05), rotor_1_s=rotor_1_s, rotor_s_m=rotor_s_m)
