@@ -167,7 +167,8 @@ class RotorDragModel(Section, frozen=True):
 class Motor(Section, frozen=True):
     """Motors I·dΩ/dt = M_s (U - Ω/Ω_idle), in place of rise and fall times; U: duty times battery over reference voltage.
 
-    I is the rotor's inertia_kg_m2, so that the time constant is I Ω_idle / M_s.
+    I is the rotor's inertia_kg_m2, so that the time constant is I Ω_idle / M_s. At full command a rotor turns with Ω_idle, and has
+    its thrust_max_n times (Ω_idle / speed_max_rad_s)².
     """
 
     starting_torque_n_m: Annotated[float, number(0.001, 100.0, "N m")]
@@ -254,10 +255,17 @@ class Airframe(Section, frozen=True):
         return tuple(1.0 if self.upper_of(k) is None else share for k in range(len(self.hubs)))
 
     @property
+    def rotor_thrust_n(self) -> float:
+        """Of a free rotor, at full command and reference voltage."""
+        if self.motor is None:
+            return self.rotor.thrust_max_n
+        return self.rotor.thrust_max_n * (self.motor.idle_speed_rad_s / self.rotor.speed_max_rad_s) ** 2
+
+    @property
     def thrust_max_n(self) -> float:
         """Of all rotors along the body's z axis, at full command and reference voltage."""
         of_one = sum(share * hub.axis_B[2] for share, hub in zip(self.thrust_shares, self.hubs, strict=True))
-        return of_one * self.rotor.thrust_max_n
+        return of_one * self.rotor_thrust_n
 
     def contradiction(self) -> str:
         if self.linear_drag and self.rotor_drag:
@@ -349,12 +357,13 @@ def _balance_problem(airframe: Airframe) -> str:
     if left > NOT_BALANCED:
         return f"{key}: the spins do not balance: at equal thrust {left:.0%} of the rotors' torque is left about z"
     hover = np.linalg.pinv(rows)[:, 3]  # in the proportions of the mixer
-    hover *= airframe.mass_kg * GRAVITY_M_S2 / (float(rows[3] * shares @ hover) * rotor.thrust_max_n)
+    hover *= airframe.mass_kg * GRAVITY_M_S2 / (float(rows[3] * shares @ hover) * airframe.rotor_thrust_n)
+    strength = "rotor.thrust_max_n" if airframe.motor is None else "rotor.thrust_max_n, motor.idle_speed_rad_s"
     for k, share in enumerate(hover):
         if not 0.0 <= share <= HOVER_SHARE_MAX:
             return (
                 f"{key}: a hover needs {share:.0%} of the thrust of rotor {k}, must be 0 to {HOVER_SHARE_MAX:.0%}: "
-                "see mass_kg, rotor.thrust_max_n and the places"
+                f"see mass_kg, {strength} and the places"
             )
     return ""
 

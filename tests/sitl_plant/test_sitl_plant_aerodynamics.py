@@ -237,6 +237,28 @@ def test_the_motor_follows_the_voltage_of_the_battery_up_and_down(f550):
             np.testing.assert_allclose(plant.rotor_speed_rad_s, speed, rtol=1e-6)
 
 
+@pytest.mark.parametrize("idle_speed_rad_s", [700.0, 840.0, 950.0])
+def test_the_thrust_of_an_airframe_is_that_of_its_motors_at_full_command(f550, idle_speed_rad_s):
+    battery = replace(f550.battery, internal_resistance_ohm=1e-4, polarisation_resistance_ohm=1e-4)
+    airframe = replace(f550, battery=battery, motor=Motor(starting_torque_n_m=0.84, idle_speed_rad_s=idle_speed_rad_s))
+    assert airframe.contradiction() == ""
+    plant = Plant(airframe, 1, p_W=(0, 0, 500))
+    plant.step(np.ones(6), 20)  # the battery is read each 20 ms: the voltage of the next ones is known
+    for _ in range(400):
+        ratio = plant.battery_voltage_v / battery.reference_voltage_v
+        plant.step(np.ones(6), 1)
+    assert plant.motor_thrust_n.sum() == pytest.approx(airframe.thrust_max_n * ratio**2, rel=0.02)
+
+
+def test_motors_that_do_not_lift_the_aircraft_are_refused(tmp_path):
+    """A rotor turns with its idle speed at full command, whatever rotor.speed_max_rad_s is."""
+    path = tmp_path / "bad.toml"
+    more = "\n[motor]\nstarting_torque_n_m = 0.9\nidle_speed_rad_s = 300.0\n"
+    path.write_text(airframe_file("f550").read_text(encoding="utf-8") + more, encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"a hover needs 252% of the thrust of rotor 0.*motor\.idle_speed_rad_s"):
+        load_airframe(str(path))
+
+
 @pytest.mark.parametrize(
     ("more", "expected"),
     [
