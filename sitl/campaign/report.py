@@ -17,7 +17,7 @@ from companion.recording.pages import page_environment
 from sitl.campaign import charts
 from sitl.campaign.flights import CampaignPlan
 from sitl.campaign.fly import Outcome, Row
-from sitl.campaign.statistics import PERMUTATIONS, Share, influences, quantiles, wilson
+from sitl.campaign.statistics import CROSSED, PERMUTATIONS, Place, Share, influences, quantiles, share_of
 from sitl.campaign.store import write_at_once
 from sitl.compare import consistency
 
@@ -65,11 +65,13 @@ def write_campaign_report(plan: CampaignPlan, rows: list[Row], path: Path) -> No
             planned=len(plan.flights),
             flown=len(rows),
             cards=_cards(rows),
+            worth=_worth,
             groups=_groups(rows),
             causes=_causes(rows),
             monitors=_monitors(rows),
             figures=_figures(rows),
             sensitivity=_sensitivity(rows),
+            repeated=len({row["seed"] for row in rows}) < len(rows),
             permutations=PERMUTATIONS,
             nees=_nees(rows),
             nees_blocks=NEES_BLOCKS,
@@ -99,13 +101,25 @@ def figure_of(row: Row, name: str) -> float | None:
 # --- shares and causes ----------------------------------------------------------------------------------------------
 
 
+def _share(members: list[Row], rows: list[Row]) -> Share:
+    """Share of the flights that are members."""
+    numbers = {row["flight"] for row in members}
+    return share_of([row["flight"] in numbers for row in rows], [row["seed"] for row in rows])
+
+
 def _count(rows: list[Row], *outcomes: Outcome) -> Share:
-    return wilson(sum(row["outcome"] in outcomes for row in rows), len(rows))
+    return _share([row for row in rows if row["outcome"] in outcomes], rows)
+
+
+def _worth(share: Share) -> str:
+    """What is to be said of an interval over flights that have seeds in common, "" where each has its own."""
+    return "" if share.independent >= share.of else f"as of {share.independent:.0f} independent flights"
 
 
 def _cards(rows: list[Row]) -> list[dict[str, str]]:
     def share(name: str, found: Share) -> dict[str, str]:
-        note = f"{found.hits} of {found.of}; 95 %: {100 * found.low:.1f} to {100 * found.high:.1f} %"
+        interval = f"95 %: {100 * found.low:.1f} to {100 * found.high:.1f} %"
+        note = "; ".join(filter(None, (f"{found.hits} of {found.of}", interval, _worth(found))))
         return {"name": name, "value": f"{100 * found.share:.1f}", "unit": "%", "note": note}
 
     cards = [
@@ -154,7 +168,7 @@ def _causes(rows: list[Row]) -> list[dict[str, Any]]:
             found[row["outcome"], general(row["cause"])].append(row)
     ordered = sorted(found.items(), key=lambda item: (ORDER.index(Outcome(item[0][0])), -len(item[1])))
     return [
-        {"outcome": outcome, "cause": cause, "share": wilson(len(members), len(rows)), "flights": _numbers(members)}
+        {"outcome": outcome, "cause": cause, "share": _share(members, rows), "flights": _numbers(members)}
         for (outcome, cause), members in ordered
     ]
 
@@ -178,7 +192,7 @@ def _monitors(rows: list[Row]) -> list[dict[str, Any]]:
     return [
         {
             "monitor": monitor,
-            "share": wilson(len(members), len(rows)),
+            "share": _share(members, rows),
             "actions": ", ".join(f"{action} {count}" for action, count in actions[monitor].most_common()),
             "flights": _numbers(members),
         }
@@ -213,7 +227,7 @@ def explaining(rows: list[Row]) -> dict[str, list[Any]]:
     """Everything that differs from flight to flight and was there before the flight: fields, and draws of unkind sensors."""
     columns: dict[str, dict[int, Any]] = defaultdict(dict)
     for place, row in enumerate(rows):
-        found = {name: row[name] for name in ("scenario", "sensors", "stack")}
+        found = {name: row[name] for name in CROSSED}
         found |= row["fields"] | _drawn_numbers(row["result"].get("drawn") or {}, "drawn")
         for name, value in found.items():
             if isinstance(value, (int, float, str)) and not isinstance(value, bool):
@@ -259,6 +273,7 @@ def _ordered_alike(a: list[Any], b: list[Any]) -> bool:
 def _sensitivity(rows: list[Row]) -> list[dict[str, Any]]:
     """The failures, and the hold error of the flights that have one."""
     fields = explaining(rows)
+    places = [Place(row["seed"], row["scenario"], row["sensors"], row["stack"]) for row in rows]
     bad = [row["outcome"] in BAD for row in rows]
     early = [row["outcome"] in (*BAD, Outcome.EARLY) for row in rows]
     holds = [figure_of(row, HOLD.name) for row in rows]
@@ -270,7 +285,7 @@ def _sensitivity(rows: list[Row]) -> list[dict[str, Any]]:
         ("Which field explains the hold error", holds, f"{sum(h is not None for h in holds)} flights with a hold"),
     )  # fmt: skip
     for title, figure, what in questions:
-        found = influences(fields, figure)
+        found = influences(fields, figure, places)
         pictures = [
             svg
             for one in found[:PICTURES]
@@ -327,7 +342,7 @@ def _nees(rows: list[Row]) -> list[dict[str, Any]]:
                     "n": len(flights),
                     "median": {b: float(np.median([flight[b] for flight in flights])) for b in NEES_BLOCKS},
                     "mean": consistency(flights),
-                    "diverged": wilson(sum(row in diverged for row in members[:some]), some),
+                    "diverged": _share([row for row in members[:some] if row in diverged], members[:some]),
                     "diverged_flights": _numbers([row for row in members[:some] if row in diverged]),
                 }
             )

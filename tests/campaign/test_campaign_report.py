@@ -7,7 +7,7 @@ import pytest
 
 from sitl.campaign.charts import reach, ticks
 from sitl.campaign.report import explaining, general, repeat_command, summary_lines, write_campaign_report
-from sitl.campaign.statistics import influences, wilson
+from sitl.campaign.statistics import Place, influences, share_of, wilson
 from tests.campaign.small_campaigns import row
 from tests.campaign.test_campaign_store import plan
 from tests.html_page import Page
@@ -26,7 +26,23 @@ def test_wilsons_interval(hits, of, low, high):
 
 
 def test_nothing_flown_is_no_division_by_zero():
-    assert wilson(0, 0)[2:] == (0.0, 1.0)
+    assert wilson(0, 0)[2:4] == (0.0, 1.0)
+
+
+def test_flights_of_one_seed_that_end_alike_count_once():
+    failed = [seed % 4 == 0 for seed in range(20)]
+    one, three = wilson(5, 20), share_of(failed * 3, list(range(20)) * 3)
+    assert (three.hits, three.of, three.independent) == (15, 60, 20)
+    assert (three.low, three.high) == pytest.approx((one.low, one.high))
+    assert share_of(failed, list(range(20))) == one
+    none = share_of([False] * 60, list(range(20)) * 3)
+    assert (none.low, none.high) == pytest.approx(wilson(0, 20)[2:4])
+
+
+def test_flights_of_one_seed_that_end_as_they_may_count_nearly_all():
+    rng = np.random.default_rng(7)
+    share = share_of((rng.random(600) < 0.3).tolist(), list(range(200)) * 3)
+    assert 450 < share.independent <= 600
 
 
 def fields_of(n, seed):
@@ -64,6 +80,49 @@ def test_chance_is_called_so():
         fields, rng = fields_of(30, 100 + seed)
         found += influences(fields, rng.random(30).tolist())[0].p <= 0.05
     assert found <= 6  # 40 lists at 5 %: more than 6 with a probability of 1.4 %
+
+
+STACKS = ("full", "paper", "px4")
+
+
+def flown_by_each_stack(seeds, seed, lost=0.0):
+    """Fields of each seed, and a figure that its weather makes, nearly the same for all stacks."""
+    fields, rng = fields_of(seeds, seed)
+    fields = {name: np.repeat(values, len(STACKS)).tolist() for name, values in fields.items()}
+    figure = np.repeat(rng.normal(size=seeds), len(STACKS)) + 0.3 * rng.normal(size=len(STACKS) * seeds)
+    places = [Place(i // len(STACKS), stack=STACKS[i % len(STACKS)]) for i in range(len(figure))]
+    fields["stack"] = [place.stack for place in places]
+    return fields, [None if rng.random() < lost else value for value in figure.tolist()], places
+
+
+@pytest.mark.parametrize("lost", [0.0, 0.2])
+def test_chance_is_called_so_where_each_seed_is_flown_by_several_stacks(lost):
+    found = 0
+    for seed in range(40):
+        found += influences(*flown_by_each_stack(30, 400 + seed, lost))[0].p <= 0.05
+    assert found <= 6  # as above
+
+
+def test_a_cause_is_found_where_each_seed_is_flown_by_several_stacks():
+    fields, figure, places = flown_by_each_stack(60, 1)
+    by_field = [value + 4.0 * cause for value, cause in zip(figure, fields["field_3"], strict=True)]
+    by_stack = [value + 0.3 * (place.stack == "px4") for value, place in zip(figure, places, strict=True)]
+    for caused, field, how in ((by_field, "field_3", "high"), (by_stack, "stack", "px4")):
+        first, second, *_ = influences(fields, caused, places)
+        assert (first.field, first.how) == (field, how) and first.p < 0.005 < second.p
+
+
+def test_a_single_failure_is_no_more_certain_than_its_rank_is_rare():
+    """In an eighth of all orders of 8 flights the failure is the one with the largest number: rounding is no difference."""
+    for seed in range(30):
+        numbers = np.random.default_rng(seed).uniform(size=8)
+        failed = (numbers == numbers.max()).astype(float)
+        assert influences({"number": numbers.tolist()}, failed.tolist())[0].p > 0.1
+
+
+def test_a_field_that_is_the_same_in_every_order_explains_nothing():
+    names = {"name": [f"flight {i}" for i in range(20)]}
+    assert influences(names, list(map(float, range(20))))[0].p == 1.0
 
 
 def test_too_few_flights_and_equal_figures_say_nothing():
@@ -183,3 +242,22 @@ def test_the_lines_for_a_terminal_have_shares_and_causes(flights):
         lines[0].startswith("Completed: 86.7 % (26 of 30; 95 %: ")
         and "2 failed: N m beyond a limit of the mission" in lines
     )
+
+
+def test_the_page_says_what_intervals_over_flights_of_one_seed_are_worth(tmp_path):
+    rows = [
+        row(
+            3 * seed + i,
+            "failed" if seed < 5 else "completed",
+            "tipped over" if seed < 5 else "",
+            seed=seed,
+            stack=stack,
+        )
+        for seed in range(20)
+        for i, stack in enumerate(STACKS)
+    ]
+    write_campaign_report(plan(tmp_path, 60), rows, tmp_path / "report.html")
+    text = Page((tmp_path / "report.html").read_text()).text
+    low, high = (100 * x for x in wilson(5, 20)[2:4])
+    assert f"15 of 60; 95 %: {low:.1f} to {high:.1f} %; as of 20 independent flights" in text
+    assert any(line.startswith("Failed: 25.0 % (15 of 60; ") and "independent" in line for line in summary_lines(rows))
