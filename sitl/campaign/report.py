@@ -155,9 +155,16 @@ def _groups(rows: list[Row]) -> list[dict[str, Any]]:
     return groups
 
 
+# A number of its flight: none that is a part of a name (girder_1, MC_ROLL_P2) or a line of a program (filter.py:120).
+_NUMBER = re.compile(r"0x[0-9a-f]+|(?<![\w:.])(?<![\w:]-)[-−]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+_CONTACT = re.compile(r"contact with .+?(?= at \(|$)")  # of `sitl.flight_end`; the name of a solid may have any numbers
+
+
 def general(cause: str) -> str:
-    """A cause without the numbers of its flight, so that equal causes are counted together."""
-    return re.sub(r"[-−]?\d+(?:\.\d+)?", "N", re.sub(r" ?\([^)]*\)", "", cause)).strip()
+    """A cause without the numbers of its flight, so that equal causes are counted together, and different ones are not."""
+    if contact := _CONTACT.match(cause):
+        return contact[0]
+    return _NUMBER.sub("N", re.sub(r" ?\([^)]*\)", "", cause)).strip()
 
 
 def _causes(rows: list[Row]) -> list[dict[str, Any]]:

@@ -5,9 +5,11 @@ import re
 import numpy as np
 import pytest
 
+from companion.core.messages import Contact
 from sitl.campaign.charts import reach, ticks
 from sitl.campaign.report import explaining, general, repeat_command, summary_lines, write_campaign_report
 from sitl.campaign.statistics import Place, influences, share_of, wilson
+from sitl.flight_end import contact_text
 from tests.campaign.small_campaigns import row
 from tests.campaign.test_campaign_store import plan
 from tests.html_page import Page
@@ -189,6 +191,41 @@ def test_equal_causes_are_counted_together():
     one, two = general("1.2 m beyond a limit of the mission"), general("13 m beyond a limit of the mission")
     assert one == two == "N m beyond a limit of the mission"
     assert general("Tilt near its limit (33.1°, limit 35): landed") == "Tilt near its limit: landed"
+
+
+def contact(solid, p_W, speed_m_s):
+    normal_W = (0.0, 0.0, 1.0)
+    return contact_text(
+        Contact(stamp_s=1.0, solid=solid, p_W=p_W, normal_W=normal_W, speed_m_s=speed_m_s, force_n=1.0, landing=False)
+    )
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (contact("girder_1", (1.0, 2.0, 3.0), 2.0), contact("girder_4", (1.0, 2.0, 3.0), 2.0)),
+        (contact("pier 2", (1.0, 2.0, 3.0), 2.0), contact("pier 3", (1.0, 2.0, 3.0), 2.0)),
+        ("contact with the structure at backdrop 0", "contact with the structure at backdrop 1"),
+        ("ValueError in filter.py:120: bad", "ValueError in filter.py:310: bad"),
+        ("MC_ROLL_P1 = 3: no such parameter", "MC_ROLL_P2 = 3: no such parameter"),
+        ("deck-1 is near", "deck-2 is near"),
+    ],
+)
+def test_different_causes_are_not_counted_together(one, other):
+    assert general(one) != general(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (contact("girder_1", (1.0, 2.0, 3.0), 2.0), contact("girder_1", (4.0, 2.5, -3.0), 0.3)),
+        ("ValueError in filter.py:120: 3 is below -2.5e-07", "ValueError in filter.py:120: 4.5 is below 1e-12"),
+        ("KeyError: <Node at 0x7f3a2b>", "KeyError: <Node at 0x7f119c>"),
+        ("met the ground with 1.8 m/s", "met the ground with 2 m/s"),
+    ],
+)
+def test_numbers_of_the_flight_alone_are_no_difference(one, other):
+    assert general(one) == general(other)
 
 
 @pytest.fixture
