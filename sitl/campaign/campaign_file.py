@@ -1,7 +1,8 @@
 """The campaign file: which flights with which distributions (config/campaigns/*.toml)."""
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
@@ -45,14 +46,10 @@ class Campaign(Section, frozen=True, kw_only=True):
 
     def contradiction(self) -> str:
         for key, given in (("scenarios", self.scenarios), ("stacks", self.stacks), ("seeds", self.all_seeds)):
-            if (twice := next((v for i, v in enumerate(given) if v in given[:i]), None)) is not None:
+            if (twice := _first_twice(given)) is not None:
                 return f"{key}: {twice!r} stands there twice"
-        fields: list[str] = []
-        for draw in self.draw:
-            for field in (draw.field, *draw.also):
-                if field in fields:
-                    return f"draw: {field} is drawn twice"
-                fields.append(field)
+        if (field := _first_twice(field for draw in self.draw for field in draw.fields)) is not None:
+            return f"draw: {field} is drawn twice"
         return ""
 
     @property
@@ -62,8 +59,23 @@ class Campaign(Section, frozen=True, kw_only=True):
         return list(range(seeds.first, seeds.first + seeds.count)) if isinstance(seeds, SeedRange) else seeds
 
     @property
+    def size(self) -> int:
+        """Number of flights."""
+        return len(self.all_seeds) * len(self.scenarios) * len(self.sensor_kinds) * len(self.stacks)
+
+    @property
     def sensor_kinds(self) -> list[SensorKind]:
         return list(SensorKind) if self.sensors == "both" else [SensorKind(self.sensors)]
+
+
+def _first_twice(values: Iterable[Any]) -> Any:
+    """The first value that was there before; None when all differ."""
+    seen: set[Any] = set()
+    for value in values:
+        if value in seen:
+            return value
+        seen.add(value)
+    return None
 
 
 def load_campaign(path: Path) -> Campaign:

@@ -99,11 +99,11 @@ def _fly_only(plan: "CampaignPlan", only: int, log_file: Path | None, json_file:
     from sitl.campaign.show import write_result
     from sitl.simulate import FlightProgress, result_table
 
-    if only > len(plan.flights):
-        raise UserError(f"--only {only}: the campaign has {len(plan.flights)} flights")
+    if not plan.flights:
+        raise UserError(f"--only {only}: the campaign has {plan.campaign.size} flights")
     if log_file is not None and log_file.exists():
         raise OutputError(f"{log_file}: log exists already; logs are never overwritten")
-    flight = plan.flights[only - 1]
+    (flight,) = plan.flights
     progress = FlightProgress()
     try:
         flown, row = fly_flight(flight, log_file, progress)

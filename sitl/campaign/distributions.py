@@ -27,6 +27,11 @@ class _Draw(Section, frozen=True, kw_only=True, tag_field="distribution"):
     also: list[str] = []
 
     @property
+    def fields(self) -> list[str]:
+        """All fields that get the draw."""
+        return [self.field, *self.also]
+
+    @property
     def relation(self) -> str:
         """How the draw enters the field: "value", or against the scenario's own number "factor" or "offset"."""
         return "value"
@@ -61,6 +66,8 @@ class _Range(_Number, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.low > self.high:
             raise ValueError(f"low = {self.low:g}: must not be above high = {self.high:g}")
+        if not math.isfinite(self.high - self.low):
+            raise ValueError(f"low = {self.low:g}: too far from high = {self.high:g}")
 
     def extremes(self) -> list[Drawn]:
         return [Drawn(self.low), Drawn(self.high)]

@@ -49,6 +49,13 @@ def places(tables: Any, path: Path) -> Iterator[Path]:
         yield from places(tables, (*path[:at], index, *path[at + 1 :]))
 
 
+def replaces(path: Path, other: Path) -> bool:
+    """Whether what is assigned at a path replaces what was assigned at another one, in every place of that."""
+    return len(path) <= len(other) and all(
+        step == below or (step == EVERY and isinstance(below, int)) for step, below in zip(path, other, strict=False)
+    )
+
+
 def lookup(tables: Any, path: Path) -> Any:
     """The value at a path, None where there is none."""
     for step in path:

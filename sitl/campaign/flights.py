@@ -9,7 +9,7 @@ import hashlib
 import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -28,7 +28,17 @@ from sitl.campaign.campaign_file import Campaign, load_campaign, named_file
 from sitl.campaign.distributions import Draw, Drawn
 from sitl.flight_files import SCENARIO_FILE, FlightFiles, files_of
 from sitl.scenario import LoadedScenario, SensorKind, load_scenario
-from sitl.unkind import RANGES_FILE, UnkindRanges, apply, check_draw, check_ranges, draw, flown_parameters
+from sitl.unkind import (
+    RANGES_FILE,
+    UnkindRanges,
+    UnkindWorld,
+    apply,
+    check_draw,
+    check_ranges,
+    draw,
+    flown_parameters,
+    is_outdoors,
+)
 
 SOLVERS_MAX = 8  # that a campaign builds before its flights, a minute each
 Chosen = Sequence[tuple[Draw, Drawn]]
@@ -84,6 +94,9 @@ class _Base:
         path = named_file(campaign_file, name, ConfigKind.SCENARIO)
         self.loaded = loaded = load_scenario(path, vehicle_file, campaign.camera_mode)
         self.files = files_of(loaded)
+        self._drawn = [field for draw in campaign.draw for field in draw.fields]
+        self._unkind: dict[tuple[bool, tuple[str, ...]], UnkindWorld] = {}
+        self._own_airframe = _plain(load_airframe(loaded.scenario.airframe))
         airframe = load_airframe(loaded.scenario.airframe, loaded.scenario.airframe_changes)
         self.tables: Tables = {
             fl.SCENARIO: self.files.scenario,
@@ -116,19 +129,30 @@ class _Base:
             "site.toml": Path(self.loaded.plan.marker_file or "site.toml").name,
         }
 
-    def changed(self, chosen: Chosen) -> tuple[Tables, dict[str, Any]]:
-        """The tables with these draws, in order, and what is recorded of them; raises `ConfigError`."""
-        tables, recorded = copy.deepcopy(self.tables), {}
+    def changed(self, chosen: Chosen, sensors: SensorKind) -> tuple[Tables, dict[str, Any]]:
+        """The tables with these draws, in order, and what is recorded of them; raises `ConfigError`.
+
+        Recorded is the value of a field. Where a factor or an offset changes every element of a list, each of which has its own
+        number, that is the draw itself.
+        """
+        paths = {field: _path_of(field) for drawer, _ in chosen for field in drawer.fields}
+        tables = self.tables | {root: copy.deepcopy(self.tables[root]) for root in {str(p[0]) for p in paths.values()}}
+        recorded: dict[str, Any] = {}
         for drawer, drawn in chosen:
-            for field in (drawer.field, *drawer.also):
-                path = _path_of(field)
+            for field in drawer.fields:
+                path = paths[field]
                 found = list(fl.places(tables, path))
                 if not found:
                     raise ConfigError(f"{field}: no such list, or an empty one")
                 for place in found:
                     value = self._related(drawer, drawn, place, field)
                     fl.assign(tables, place, [value, value] if _is_range(place, value) else copy.deepcopy(value))
-                recorded[field] = value if drawn.label is None else drawn.label
+                if path[0] == fl.UNKIND and sensors == SensorKind.KIND:
+                    continue
+                if fl.EVERY in path and drawer.relation != "value":
+                    recorded[f"{field} ({drawer.relation})"] = drawn.value
+                else:
+                    recorded[field] = value if drawn.label is None else drawn.label
         return tables, recorded
 
     def _related(self, drawer: Draw, drawn: Drawn, place: fl.Path, field: str) -> Any:
@@ -149,8 +173,8 @@ class _Base:
         if scenario.get("airframe") != self.files.scenario.get("airframe"):  # another one was drawn
             airframe = autopilot = None
         else:
-            known = _plain(load_airframe(self.loaded.scenario.airframe))
-            if changes := {key: value for key, value in tables[fl.AIRFRAME].items() if value != known.get(key)}:
+            known, flown = self._own_airframe, tables[fl.AIRFRAME]
+            if changes := {key: value for key, value in flown.items() if value != known.get(key)}:
                 scenario = scenario | {"airframe_changes": changes}
         site = tables[fl.MARKERS] if self.files.site is not None else None
         world = tables[fl.WORLD] if self.files.world is not None else None
@@ -158,10 +182,37 @@ class _Base:
         changed |= {"airframe": airframe, "autopilot": autopilot}
         return msgspec.structs.replace(self.files, **changed, site=site, world=world)
 
+    def replaced_field(self, flight: Flight, loaded: LoadedScenario) -> str:
+        """A drawn field of the scenario that unkind sensors would replace, "" when there is none.
+
+        Which fields they replace follows from the air and from the bundles without a survey alone, so that one world, which takes
+        long to draw, serves for all such flights.
+        """
+        paths = [(field, path) for field in self._drawn if (path := _path_of(field))[0] == fl.SCENARIO]
+        if not paths:
+            return ""
+        bundles = {bundle.name: bundle for bundle in loaded.site.bundle}
+        hung = [p.name for p in loaded.scenario.scene.bundles if p.name in bundles and bundles[p.name].survey is None]
+        alike = (is_outdoors(loaded.scenario), tuple(hung))
+        if alike not in self._unkind:
+            self._unkind[alike] = draw(flight.own_ranges(), loaded, flight.seed)
+        after = apply(loaded, self._unkind[alike])
+        old, new = ({fl.SCENARIO: _plain(one.scenario)} for one in (loaded, after))
+        for field, path in paths:
+            if any(fl.lookup(old, place) != fl.lookup(new, place) for place in fl.places(old, path)):
+                return field
+        return ""
+
 
 def _plain(content: Any) -> Any:
-    """Tables and lists, as of a file."""
-    return msgspec.json.decode(msgspec.json.encode(content))
+    """Tables and lists, as of a file: a key without a value is not there."""
+    return _without_none(msgspec.json.decode(msgspec.json.encode(content)))
+
+
+def _without_none(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {key: _without_none(value) for key, value in content.items() if value is not None}
+    return [_without_none(value) for value in content] if isinstance(content, list) else content
 
 
 @cache
@@ -186,44 +237,53 @@ def _is_range(place: fl.Path, value: Any) -> bool:
 def plan_campaign(path: Path, only: int | None = None) -> CampaignPlan:
     """Read a campaign file, draw all its flights and check each one; raises `ConfigError` with one line.
 
-    only: the number of the one flight that is checked, and then flown.
+    only: the number of the one flight that is drawn and checked; there is none when the campaign has fewer.
     """
     campaign = load_campaign(path)
     bases = [_Base(path, campaign, name) for name in campaign.scenarios]
-    for index, drawer in enumerate(campaign.draw):
-        for field in (drawer.field, *drawer.also):
-            try:
-                root = _path_of(field)[0]
-            except ConfigError as error:
-                raise ConfigError(f"{path}: draw[{index}]: {error}") from None
-            if root == fl.UNKIND and campaign.sensor_kinds == [SensorKind.KIND]:
-                raise ConfigError(f'{path}: draw[{index}]: {field} has no use with sensors = "kind"')
-            if root == fl.WORLD and (bare := next((base.name for base in bases if base.files.world is None), None)):
-                raise ConfigError(f"{path}: draw[{index}]: {field}: scenario {bare} names no world file")
-    with tempfile.TemporaryDirectory(prefix="companion-campaign-") as folder:
+    _check_fields(path, campaign, bases)
+    flights = []
+    with tempfile.TemporaryDirectory(prefix="companion-campaign-") as name:
+        folder = Path(name)
         for base in bases:
-            _check_extremes(path, campaign, base, Path(folder))
-        flights = []
+            _check_extremes(path, campaign, base, folder)
         checked: dict[bytes, set[int]] = {}  # seeds whose unkind world can be drawn, by the content of the files
-        combined = product(campaign.all_seeds, bases, campaign.sensor_kinds, campaign.stacks)
-        for number, (seed, base, sensors, stack) in enumerate(combined, 1):
-            chosen = chosen_for(campaign, base.name, seed)
+        combined = product(enumerate(campaign.all_seeds), bases, campaign.sensor_kinds, campaign.stacks)
+        for number, ((place, seed), base, sensors, stack) in enumerate(combined, 1):
+            if only not in (None, number):
+                continue
+            chosen = chosen_for(campaign, base.name, seed, place)
             where = f"{path}: flight {number} of {base.name}"
             flight = _flight(campaign, base, chosen, (number, sensors, stack, seed), where)
             flights.append(flight)
-            content = msgspec.json.encode((flight.files, flight.ranges))
+            content = hashlib.sha256(msgspec.json.encode((flight.files, flight.ranges))).digest()
             drawable = sensors == SensorKind.KIND or seed in checked.get(content, ())
-            if only in (None, number) and not (content in checked and drawable):
-                _check(flight, base, Path(folder), where, drawn=not drawable)
+            if not (content in checked and drawable):
+                _check(flight, base, folder, where, drawn=not drawable)
                 checked.setdefault(content, set()).update(() if drawable else (seed,))
-            if sensors == SensorKind.UNKIND and seed == campaign.all_seeds[0]:
-                _check_kept(flight, base, Path(folder), where)
     return CampaignPlan(path, campaign, flights, _inputs(path, bases))
 
 
-def chosen_for(campaign: Campaign, scenario: str, seed: int) -> Chosen:
-    """The draws of a seed in a scenario."""
-    place = campaign.all_seeds.index(seed)
+def _check_fields(path: Path, campaign: Campaign, bases: list[_Base]) -> None:
+    """Raise `ConfigError` for a field that cannot be drawn in this campaign, or that a later draw replaces."""
+    before: dict[str, fl.Path] = {}
+    for index, drawer in enumerate(campaign.draw):
+        for field in drawer.fields:
+            try:
+                own = _path_of(field)
+            except ConfigError as error:
+                raise ConfigError(f"{path}: draw[{index}]: {error}") from None
+            if own[0] == fl.UNKIND and campaign.sensor_kinds == [SensorKind.KIND]:
+                raise ConfigError(f'{path}: draw[{index}]: {field} has no use with sensors = "kind"')
+            if own[0] == fl.WORLD and (bare := next((base.name for base in bases if base.files.world is None), None)):
+                raise ConfigError(f"{path}: draw[{index}]: {field}: scenario {bare} names no world file")
+            if lost := next((other for other, place in before.items() if fl.replaces(own, place)), None):
+                raise ConfigError(f"{path}: draw[{index}]: {field}: replaces {lost}, which is drawn before it")
+            before[field] = own
+
+
+def chosen_for(campaign: Campaign, scenario: str, seed: int, place: int) -> Chosen:
+    """The draws of a seed in a scenario. place: of the seed in the campaign's list."""
     chosen = []
     for drawer in campaign.draw:
         words = (campaign.name, scenario, drawer.field)
@@ -237,11 +297,9 @@ def _flight(
 ) -> Flight:
     number, sensors, stack, seed = which
     try:
-        tables, recorded = base.changed(chosen)
+        tables, recorded = base.changed(chosen, sensors)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
-    if sensors == SensorKind.KIND:
-        recorded = {field: value for field, value in recorded.items() if _path_of(field)[0] != fl.UNKIND}
     limits = campaign.limits
     return Flight(
         number=number,
@@ -273,7 +331,8 @@ def _check_extremes(path: Path, campaign: Campaign, base: _Base, folder: Path) -
 def _check(flight: Flight, base: _Base, folder: Path, where: str, drawn: bool = False) -> None:
     """Load what a flight loads; raises `ConfigError` with one line that names campaign, draw or flight, file and key.
 
-    drawn: also whether the world of its unkind sensors can be drawn, which takes longer.
+    drawn: also whether the world of its unkind sensors can be drawn, which takes longer. A drawn field that they would replace is
+    refused; where no world can be drawn at the end of a range, that is left to the flights.
     """
     with _refused(base, folder, where):
         loaded = flight.loaded(folder)
@@ -288,6 +347,12 @@ def _check(flight: Flight, base: _Base, folder: Path, where: str, drawn: bool = 
             check_ranges(ranges, loaded)
         if drawn:
             check_draw(ranges, loaded, flight.seed)
+        replaced = ""
+        if flight.sensors == SensorKind.UNKIND:
+            with nullcontext() if drawn else suppress(ConfigError):
+                replaced = base.replaced_field(flight, loaded)
+        if replaced:
+            raise ConfigError(f"{replaced}: unkind sensors replace it; draw a field of unkind. in its place")
 
 
 @contextmanager
@@ -300,18 +365,6 @@ def _refused(base: _Base, folder: Path, where: str) -> Iterator[None]:
         for written, own in base.shown.items():
             text = text.replace(written, own, 1) if text.startswith(written) else text
         raise ConfigError(f"{where}: {text}") from None
-
-
-def _check_kept(flight: Flight, base: _Base, folder: Path, where: str) -> None:
-    """Raise `ConfigError` for a drawn field of the scenario that unkind sensors would replace."""
-    with _refused(base, folder, where):
-        before = flight.loaded(folder)
-        after = flight.in_its_world(before)
-    old, new = ({fl.SCENARIO: _plain(loaded.scenario)} for loaded in (before, after))
-    for field in flight.fields:
-        path = _path_of(field)
-        if path[0] == fl.SCENARIO and any(fl.lookup(old, p) != fl.lookup(new, p) for p in fl.places(old, path)):
-            raise ConfigError(f"{where}: {field}: unkind sensors replace it; draw a field of unkind. in its place")
 
 
 def solver_vehicles(flights: list[Flight]) -> list[Flight]:

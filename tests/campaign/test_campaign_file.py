@@ -2,12 +2,15 @@
 
 import re
 import shutil
+import time
 
 import msgspec
 import pytest
 
 from companion.core.config import ConfigError
 from companion.core.config_files import config_folder
+from sitl.airframe import load_airframe
+from sitl.campaign import flights
 from sitl.campaign.campaign_file import load_campaign
 from sitl.campaign.flights import _Base, _inputs, plan_campaign
 from tests.campaign.small_campaigns import MASS, SHORT, campaign, draw
@@ -50,6 +53,13 @@ BAD_DRAWS = {
     "ranges of unkind sensors for kind ones": (draw("unkind.wind_m_s", **UNIFORM), ("has no use with sensors",)),
     "a solid of no world": (draw("world.solid[0].size_m[0]", **UNIFORM), ("bridge_hover names no world file",)),
     "low above high": (draw("vehicle.mass_kg", distribution="uniform", low=2.0, high=1.0), ("draw[0].low = 2", "high = 1")),
+    "a range without end": (draw("vehicle.mass_kg", distribution="uniform", low=-1e308, high=1e308), ("low = -1e+308: too far",)),
+    "a field that a later draw replaces": (
+        draw("fault[0].at_s", **UNIFORM) + draw("fault", distribution="fixed", value=[]),
+        ("draw[1]: fault: replaces fault[0].at_s",)),
+    "an element that a later draw of all replaces": (
+        draw("fault[0].at_s", **UNIFORM) + draw("scenario.fault[*].at_s", **UNIFORM),
+        ("draw[1]: scenario.fault[*].at_s: replaces fault[0].at_s",)),
     "no logarithm": (draw("vehicle.mass_kg", distribution="log_uniform", low=0.0, high=1.0), ("logarithm",)),
     "a mean outside": (draw("vehicle.mass_kg", distribution="normal", mean=1.0, std=0.1, low=1.5), ("the mean 1",)),
     "an unknown distribution": (draw("vehicle.mass_kg", distribution="unform", low=1.0, high=2.0), ("unform", "uniform")),
@@ -104,6 +114,27 @@ def test_a_drawn_field_that_unkind_sensors_replace_is_refused(tmp_path):
     table = draw("scenario.thrust_scale", distribution="uniform", low=0.9, high=1.1)
     line = refusal(campaign(tmp_path, table, sensors='"unkind"', seeds="[1]"))
     assert "scenario.thrust_scale: unkind sensors replace it" in line
+
+
+CALM, WIND = [0.0, 0.0, 0.0], [0.0, 6.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("tables", "said"),
+    [
+        ((draw("scenario.wind.mean_m_s", distribution="list", values=[CALM, WIND]),), "draw[0] "),
+        ((draw("scenario.wind.mean_m_s[1]", distribution="uniform", low=0.0, high=6.0),
+          draw("scenario.wind.mean_m_s[0]", distribution="fixed", value=0.0)), "draw[0] "),
+        ((draw("scenario.wind.mean_m_s", distribution="list", values=[CALM, WIND]),
+          draw("scenario.wind.gust_std_m_s", distribution="list", values=[CALM, WIND])), "flight 2 "),
+        ((draw("scenario.gnss_gates_apart", distribution="list", values=[True, False]),), "draw[0] "),
+    ],
+)  # fmt: skip
+def test_a_field_that_unkind_sensors_replace_in_some_flights_only_is_refused(tmp_path, tables, said):
+    """Whether they replace the wind depends on the drawn wind: the first seed keeps it here."""
+    line = refusal(campaign(tmp_path, *tables, sensors='"unkind"', seeds="[1, 2]"))
+    assert said in line and "unkind sensors replace it" in line
+    plan_campaign(campaign(tmp_path, *tables, seeds="[1, 2]"))
 
 
 def test_an_unkind_latency_that_is_impossible_for_the_vehicle_is_refused_before_the_first_flight(tmp_path):
@@ -248,6 +279,79 @@ def test_fields_of_every_file_reach_the_flight(tmp_path):
     assert [fault.at_s for fault in scenario.fault] == [drawn["fault[*].at_s"]] * 2 and drawn["fault"] == "both_lost"
     assert scenario.thrust_scale == drawn["scenario.thrust_scale"] != 1.0
     assert len({f.fields["airframe.mass_kg"] for f in plan.flights}) == 3
+
+
+def test_a_draw_that_changes_every_element_is_recorded_itself(tmp_path):
+    """Each fault has a time of its own: that of the last one would stand for all."""
+    offset = draw("fault[*].at_s", distribution="uniform", low=-5.0, high=5.0, apply="offset")
+    same = draw("fault[*].duration_s", distribution="uniform", low=1.0, high=2.0)
+    plan = plan_campaign(campaign(tmp_path, offset, same, scenarios='["two_piers"]', seeds="[1]"))
+    (flight,) = plan.flights
+    drawn = flight.fields["fault[*].at_s (offset)"]
+    base = _Base(plan.path, plan.campaign, "two_piers")
+    own, flown = base.files.scenario["fault"], flight.files.scenario["fault"]
+    assert len(own) > 1 and [fault["at_s"] - drawn for fault in flown] == pytest.approx([f["at_s"] for f in own])
+    assert {fault["duration_s"] for fault in flown} == {flight.fields["fault[*].duration_s"]}
+    assert len(flight.fields) == 2 and -5.0 <= drawn <= 5.0
+
+
+def scenario_of(folder, airframe):
+    """bridge_hover with another airframe; its name for a campaign file."""
+    text = (config_folder() / "scenarios/bridge_hover.toml").read_text(encoding="utf-8")
+    for old, new in (('"../', f'"{config_folder()}/'), ('airframe = "f550"', f'airframe = "{airframe}"')):
+        assert old in text
+        text = text.replace(old, new)
+    (folder / "own.toml").write_text(text, encoding="utf-8")
+    return '["own.toml"]'
+
+
+def test_numbers_of_a_table_with_keys_that_the_file_leaves_out_can_be_drawn(tmp_path):
+    """An airframe with [[hub]] has no rotor.height_m."""
+    thrust = draw("airframe.rotor.thrust_max_n", distribution="uniform", low=0.9, high=1.1, apply="factor")
+    place = draw("airframe.hub[0].p_m[2]", distribution="uniform", low=0.06, high=0.07)
+    path = campaign(tmp_path, thrust, place, scenarios=scenario_of(tmp_path, "x8"), vehicle='"x8"', seeds="[1]")
+    (flight,) = plan_campaign(path).flights
+    (tmp_path / "files").mkdir()
+    scenario = flight.loaded(tmp_path / "files").scenario
+    airframe = load_airframe(scenario.airframe, scenario.airframe_changes)
+    assert airframe.rotor.thrust_max_n == flight.fields["airframe.rotor.thrust_max_n"] != 22.0
+    assert airframe.hubs[0].p_m[2] == flight.fields["airframe.hub[0].p_m[2]"] and airframe.hubs[1].p_m[2] == 0.06
+
+
+def test_a_table_that_the_file_leaves_out_is_made(tmp_path):
+    speed = draw("airframe.motor.idle_speed_rad_s", distribution="uniform", low=800.0, high=900.0)
+    torque = draw("airframe.motor.starting_torque_n_m", distribution="fixed", value=0.9)
+    (flight,) = plan_campaign(campaign(tmp_path, speed, torque, seeds="[1]")).flights
+    motor = {"idle_speed_rad_s": flight.fields["airframe.motor.idle_speed_rad_s"], "starting_torque_n_m": 0.9}
+    assert flight.files.scenario["airframe_changes"] == {"motor": motor}
+    assert "motor.starting_torque_n_m: missing key" in refusal(campaign(tmp_path, speed, seeds="[1]"))
+
+
+def test_of_a_single_flight_no_other_is_drawn(tmp_path, monkeypatch):
+    """A hundred thousand flights, of which one is to be flown: the time to plan does not grow with them."""
+    seeds, drawn = "{ first = 1, count = 100000 }", []
+    chosen = flights.chosen_for
+    monkeypatch.setattr(flights, "chosen_for", lambda *given: drawn.append(given[2]) or chosen(*given))
+    path = campaign(tmp_path, MASS, stacks='["full", "px4"]', seeds=seeds)
+    plan = plan_campaign(path, only=150_001)
+    (flight,) = plan.flights
+    assert (flight.number, flight.seed, flight.stack, drawn) == (150_001, 75_001, "full", [75_001])
+    assert plan.campaign.size == 200_000
+    few = plan_campaign(campaign(tmp_path, MASS, stacks='["full", "px4"]', seeds="[75001]"))
+    assert flight.fields == few.flights[0].fields
+
+
+def test_a_long_list_of_seeds_is_read_at_once(tmp_path):
+    """Each seed was compared with all before it: minutes for this list."""
+    began_s = time.process_time()
+    loaded = load_campaign(campaign(tmp_path, seeds=str(list(range(100_000)))))
+    assert len(loaded.all_seeds) == 100_000 and time.process_time() - began_s < 10.0
+
+
+def test_tables_of_which_nothing_is_drawn_are_shared_by_the_flights(tmp_path):
+    one, two, _ = plan_campaign(campaign(tmp_path, MASS)).flights
+    assert one.files.mission is two.files.mission and one.files.vehicle is two.files.vehicle
+    assert one.files.scenario["airframe_changes"] != two.files.scenario["airframe_changes"]
 
 
 def test_ranges_of_unkind_sensors_are_drawn_for_the_seed(tmp_path):
