@@ -1,8 +1,8 @@
 """Flies the missing flights of a campaign on a Dask cluster.
 
-A worker flies as many flights at a time as it has threads, each in a process of its own. It needs this version of the project and
-no file of it: a flight carries the tables of its files. The rows come back as JSON. Dask gives a flight of a worker that
-was lost to another one.
+A worker flies as many flights at a time as it has threads, each in a process of its own. It needs this version of the project with
+the same configuration, and no file of the campaign: a flight carries the tables of its files. The rows come back as JSON. Dask gives a
+flight of a worker that was lost to another one; when several were lost with it, it has no row and the campaign can be resumed.
 """
 
 import contextlib
@@ -17,10 +17,10 @@ from typing import Any
 import distributed
 import msgspec
 
-from companion.core import provenance
 from companion.core.errors import UserError
 from sitl.campaign.flights import Flight
-from sitl.campaign.fly import Row, crashed
+from sitl.campaign.fly import Row
+from sitl.campaign.project import project_here
 
 CONNECT_S = 10.0
 WORKERS_S = 30.0  # until the first worker has connected
@@ -33,7 +33,7 @@ LOST_WORKER = "KilledWorker"  # Dask's error for a task whose worker was lost se
 
 def fly_on_cluster(flights: list[Flight], address: str) -> Iterator[Row]:
     """The rows of the flights in the order in which they finish. Raises `UserError` with one line when there is no such
-    scheduler, or when a worker cannot fly these flights."""
+    scheduler, or when a worker cannot fly these flights; in the end, when some were lost with their workers."""
     logging.getLogger("distributed").setLevel(logging.CRITICAL)  # its warnings come in many lines
     client = _connected(address)
     try:
@@ -66,19 +66,20 @@ def _check_workers(client: Client, address: str) -> None:
         python = ".".join(str(found["host"]["python"]).split(".")[:2])
         if python != here:
             raise UserError(f"--scheduler {address}: worker {worker} has Python {python}, and this is {here}")
-    source_hash = provenance.software().source_hash
-    for worker, problem in client.run(_task_check(), source_hash, on_error="return").items():
+    project = msgspec.json.encode(project_here(everything=True))
+    for worker, problem in client.run(_task_check(), project, on_error="return").items():
         if problem:
             raise UserError(f"--scheduler {address}: worker {worker}: {problem}")
 
 
 def _as_finished(client: Client, flights: list[Flight], address: str) -> Iterator[Row]:
     finished: queue.SimpleQueue[Future] = queue.SimpleQueue()
-    task, source_hash, run = _task_fly(), provenance.software().source_hash, uuid.uuid4().hex[:8]
+    task, project, run = _task_fly(), msgspec.json.encode(project_here(everything=True)), uuid.uuid4().hex[:8]
+    lost: list[str] = []
     waiting: dict[str, tuple[Future, Flight]] = {}
     for flight in flights:
         key = f"flight-{flight.number}-{run}"
-        future = client.submit(task, msgspec.json.encode(flight), source_hash, key=key, pure=False)
+        future = client.submit(task, msgspec.json.encode(flight), project, key=key, pure=False)
         waiting[key] = future, flight
         future.add_done_callback(finished.put)
     connected_s = time.monotonic()
@@ -92,19 +93,25 @@ def _as_finished(client: Client, flights: list[Flight], address: str) -> Iterato
                 raise _lost(address) from None
             continue
         _, flight = waiting.pop(future.key)
-        yield _row(future, flight, address)
+        if future.status == "error":
+            lost.append(f"flight {flight.number}: {_failure(future.exception())}")
+        else:
+            yield _row(future, address)
+    if lost:
+        raise UserError(f"--scheduler {address}: {len(lost)} flights were not flown, the first of them {lost[0]}")
 
 
-def _row(future: Future, flight: Flight, address: str) -> Row:
+def _failure(error: BaseException) -> str:
+    name = type(error).__name__
+    return "its workers were lost" if name == LOST_WORKER else f"on its worker: {name}: {error}"
+
+
+def _row(future: Future, address: str) -> Row:
     if future.status == "finished":
         answer: Row = msgspec.json.decode(future.result())
         if "refused" in answer:
             raise UserError(f"--scheduler {address}: worker {answer['worker']}: {answer['refused']}")
         return answer
-    if future.status == "error":
-        error = future.exception()
-        name = type(error).__name__
-        return crashed(flight, "its workers were lost" if name == LOST_WORKER else f"on its worker: {name}: {error}")
     raise _lost(address)
 
 
@@ -115,19 +122,19 @@ def _lost(address: str) -> UserError:
 # Functions inside of functions go to a worker as code, not as the name of a module: so they can say that the project is not there.
 
 
-def _task_check() -> Callable[[str], str]:
-    def check(source_hash: str) -> str:
+def _task_check() -> Callable[[bytes], str]:
+    def check(project: bytes) -> str:
         try:
             from sitl.campaign.worker import problem_here
         except ImportError as error:
             return f"the project cannot be imported there: {error}"
-        return problem_here(source_hash)
+        return problem_here(project)
 
     return check
 
 
-def _task_fly() -> Callable[[bytes, str], bytes]:
-    def fly(flight: bytes, source_hash: str) -> bytes:
+def _task_fly() -> Callable[[bytes, bytes], bytes]:
+    def fly(flight: bytes, project: bytes) -> bytes:
         try:
             from sitl.campaign.worker import fly_on_worker
         except ImportError as error:
@@ -136,6 +143,6 @@ def _task_fly() -> Callable[[bytes, str], bytes]:
 
             refused = {"refused": f"the project cannot be imported there: {error}", "worker": socket.gethostname()}
             return json.dumps(refused).encode()
-        return fly_on_worker(flight, source_hash)
+        return fly_on_worker(flight, project)
 
     return fly

@@ -14,8 +14,10 @@ from companion.core.command_line import (
     REFUSED,
     ConfigFile,
     OutputFile,
+    check_output_folder,
     end_with,
     one_line_errors,
+    os_error_line,
 )
 from companion.core.config_files import ConfigKind
 from companion.core.errors import OutputError, UserError
@@ -37,6 +39,12 @@ FILE = click.Path(path_type=Path)
 @click.option("--jobs", type=click.IntRange(1, 1024), default=None, help="Flights at a time. Default: the cores.")
 @click.option("--scheduler", default=None, metavar="ADDRESS", help="Fly on a Dask cluster: tcp://HOST:PORT.")
 @click.option("--resume", is_flag=True, help="Go on with the campaign in the folder: fly only what is missing.")
+@click.option(
+    "--again",
+    type=click.Choice(["crashed"]),
+    default=None,
+    help="With --resume: fly the crashed flights again, too, as those that the machine has ended.",
+)
 @click.option(
     "--report", is_flag=True, help="Write table and report of the folder again, by this version; fly nothing."
 )
@@ -60,6 +68,7 @@ def campaign(
     jobs: int | None,
     scheduler: str | None,
     resume: bool,
+    again: str | None,
     report: bool,
     logs: Path | None,
     check: bool,
@@ -78,6 +87,8 @@ def campaign(
         raise UserError(
             f"--{'log' if log_file is not None else 'json'}: only with --only N; --logs FOLDER logs all flights"
         )
+    if again is not None and not resume:
+        raise UserError("--again: only with --resume")
     if only is None and not check and out is None:
         raise UserError("--out: missing: the folder for the results")
     plan = plan_campaign(file, only)
@@ -90,7 +101,7 @@ def campaign(
     if report:
         _write_results(plan, Store.of_any_version(out, plan))
         return
-    _fly_all(plan, out, jobs, scheduler, resume, logs)
+    _fly_all(plan, out, jobs, scheduler, resume, again, logs)
 
 
 def _fly_only(plan: "CampaignPlan", only: int, log_file: Path | None, json_file: Path | None) -> int:
@@ -120,17 +131,28 @@ def _fly_only(plan: "CampaignPlan", only: int, log_file: Path | None, json_file:
 
 
 def _fly_all(
-    plan: "CampaignPlan", out: Path, jobs: int | None, scheduler: str | None, resume: bool, logs: Path | None
+    plan: "CampaignPlan",
+    out: Path,
+    jobs: int | None,
+    scheduler: str | None,
+    resume: bool,
+    again: str | None,
+    logs: Path | None,
 ) -> None:
+    from sitl.campaign.fly import Outcome
     from sitl.campaign.store import Store
 
     if jobs is not None and scheduler is not None:
         raise UserError("--jobs: not with --scheduler, whose workers have their own number of threads")
     _require_packages(scheduler is not None)
+    if logs is not None and scheduler is None:  # else it is a folder of the workers
+        check_output_folder(logs)
     store = Store(out, plan, resume)
     console = _console(stderr=True)
     for path in store.unreadable:
         console.print(plain(f"{path}: cannot be read; the flight is flown again"), highlight=False, soft_wrap=True)
+    if again is not None:
+        console.print(plain(f"{store.fly_again(Outcome(again))} {again} flights are flown again"), highlight=False)
     missing = [_with_log(flight, logs) for flight in store.missing]
     reason, status = "", 0
     try:
@@ -139,10 +161,10 @@ def _fly_all(
             _fly_missing(_rows(missing, jobs, scheduler), store, len(plan.flights), console)
     except KeyboardInterrupt:
         reason, status = "interrupted", INTERRUPTED
-    except UserError as error:
+    except (UserError, OSError) as error:
         if not store.rows:
             raise
-        reason, status = str(error), REFUSED
+        reason, status = os_error_line(error) if isinstance(error, OSError) else str(error), REFUSED
     finally:
         _write_results(plan, store)
         store.close()

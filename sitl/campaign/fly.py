@@ -32,23 +32,8 @@ class Outcome(StrEnum):
     CRASHED = "crashed"  # no result: an error of the program, too much time or memory
 
 
-class OtherVersion(UserError):
-    """The project here is not the one that drew the flights."""
-
-
-def check_version(source_hash: str) -> None:
-    """Raise `OtherVersion` unless the sources here are those with this hash."""
-    here = provenance.software()
-    if here.source_hash != source_hash:
-        raise OtherVersion(
-            f"another version of the project: {provenance.version_line()}, sources {here.source_hash[:12]}"
-        )
-
-
-def check_unchanged() -> None:
-    """Raise `OtherVersion` when the sources on the disk are no longer those that this process has imported."""
-    if provenance.source_hash() != provenance.software().source_hash:
-        raise OtherVersion("the project was changed while its flights were flown")
+class NotFlown(UserError):
+    """A flight cannot be begun here. Its numbers are no reason: the plan of the campaign has accepted them."""
 
 
 def fly_flight(
@@ -57,16 +42,19 @@ def fly_flight(
     progress: Progress | None = None,
     drawn: Callable[[Row], None] | None = None,
 ) -> tuple[SimulatedFlight, Row]:
-    """Fly; returns the flight and its row. Raises `UserError` when the start is refused.
+    """Fly; returns the flight and its row. Raises `NotFlown` when it cannot be begun here, another `UserError` when the world refuses its numbers.
 
     drawn: gets, before the flight, the part of its result that says what was drawn for its sensors.
     """
     with tempfile.TemporaryDirectory(prefix="companion-campaign-") as name:
-        loaded = flight.in_its_world(flight.loaded(Path(name)))
-        if drawn is not None:
-            drawn(drawn_facts(loaded))
-        build_missing(loaded.vehicle_path, lambda line: None)
-        prepare(flight.stack, loaded.vehicle)
+        try:
+            loaded = flight.in_its_world(flight.loaded(Path(name)))
+            if drawn is not None:
+                drawn(drawn_facts(loaded))
+            build_missing(loaded.vehicle_path, lambda line: None)
+            prepare(flight.stack, loaded.vehicle)
+        except UserError as error:
+            raise NotFlown(str(error)) from None
         flown = fly_loaded(loaded, flight.seed, flight.stack, log_file, progress)
     row = described(flight) | {
         "outcome": str(Outcome(str(flown.result["end"]))),

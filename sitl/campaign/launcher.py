@@ -2,8 +2,9 @@
 
 The launcher has imported everything that a flight needs, and forks for each flight. It reads a flight from its standard
 input (one line of JSON), waits for the fork within the limits of time and memory, and writes the row to its standard
-output. A flight that raises an exception, hangs, grows or dies by a signal is a row; the launcher goes on. The end of its input ends the
-launcher and the flight, so that none outlives the campaign, however that ended.
+output. A flight that raises an exception, hangs, grows or dies by a signal is a row; the launcher goes on. A flight that this machine cannot
+begin or write (no space, a folder without permission, no compiler) is none, but {"refused": why}: it would be flown elsewhere, or later. The
+end of its input ends the launcher and the flight, so that none outlives the campaign, however that ended.
 
 It has one thread, and it makes none before it forks: BLAS and OpenCV are kept to one thread each.
 """
@@ -11,6 +12,7 @@ It has one thread, and it makes none before it forks: BLAS and OpenCV are kept t
 import contextlib
 import ctypes
 import datetime
+import errno
 import os
 import select
 import signal
@@ -25,15 +27,22 @@ import cv2
 import msgspec
 
 from companion.core import provenance
+from companion.core.command_line import check_output_folder, os_error_line
 from companion.core.errors import UserError
 from sitl.campaign.attempt import Attempt
 from sitl.campaign.flights import Flight
-from sitl.campaign.fly import Row, check_unchanged, check_version, crashed, flight_of_json, fly_flight
+from sitl.campaign.fly import NotFlown, Row, crashed, flight_of_json, fly_flight
+from sitl.campaign.project import Project, check_project, check_unchanged
 
 LOOK_EVERY_S = 0.2  # at the memory and the time of a flight
 TRACE_MAX = 4000  # last characters of what a crashed flight wrote
 PR_SET_PDEATHSIG = 1
 OUT_OF_MEMORY_SCORE = b"1000"  # when memory runs out the kernel ends a flight, not the campaign
+# Failures of the operating system that are the machine's, whatever is flown on it.
+OF_THE_MACHINE = frozenset(
+    (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO, errno.EACCES, errno.EPERM)
+    + (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+)
 PAGE_MB = os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
@@ -70,17 +79,32 @@ class Answers:
         self._file.flush()
 
 
+def answer_to(flight: Flight, requests: Requests) -> Row:
+    """The row of a flight, or why it was refused."""
+    try:
+        answer = supervise(flight, requests)
+    except OSError as error:
+        answer = {"refused": os_error_line(error)}
+    except UserError as error:
+        answer = {"refused": str(error)}
+    return {"refused": f"flight {flight.number}: {answer['refused']}"} if "refused" in answer else answer
+
+
 def supervise(flight: Flight, requests: Requests) -> Row:
-    """Fly in a fork; returns its row. Raises `InputEnded`, with the fork ended, when the campaign ends meanwhile."""
+    """Fly in a fork; returns its row, or {"refused": why}. Raises `InputEnded`, with the fork ended, when the campaign ends meanwhile."""
     if not flight.log:
         return _supervised(flight, requests)
+    check_output_folder(Path(flight.log).parent)
     attempt = Attempt(Path(flight.log))
     try:
         row = _supervised(msgspec.structs.replace(flight, log=str(attempt.log)), requests)
     except InputEnded:
         attempt.remove()
         raise
-    row |= {name: attempt.named(row[name]) for name in ("cause", "log_problem", "trace") if name in row}
+    row |= {name: attempt.named(row[name]) for name in ("cause", "log_problem", "trace", "refused") if name in row}
+    if "refused" in row:
+        attempt.remove()
+        return row
     kept = attempt.keep()
     return row if kept is None else row | {"log": str(kept)}
 
@@ -100,6 +124,8 @@ def _supervised(flight: Flight, requests: Requests) -> Row:
         written.seek(max(0, written.seek(0, os.SEEK_END) - TRACE_MAX))
         trace = written.read().decode("utf-8", "replace")
     drawn, answer = _said(data)
+    if answer is not None and "refused" in answer:
+        return answer
     row = crashed(flight, problem or _ending(status), trace) if problem or answer is None else answer
     return row | {
         "result": row["result"] or drawn,
@@ -134,11 +160,11 @@ def _watched(child: int, reading: int, flight: Flight, started_s: float, request
 
 
 def _said(data: bytes) -> tuple[Row, Row | None]:
-    """(what was drawn for a flight, its row), each as far as it has written all of it."""
+    """(what was drawn for a flight, its row or refusal), each as far as it has written all of it."""
     drawn: Row = {}
     for line in data.split(b"\n")[:-1]:
         content: Row = msgspec.json.decode(line)
-        if "outcome" in content:
+        if "outcome" in content or "refused" in content:
             return drawn, content
         drawn = content
     return drawn, None
@@ -184,9 +210,13 @@ def _be_flight(flight: Flight, writing: int, written: int, parent: int) -> None:
 def _row(flight: Flight, drawn: Callable[[Row], None]) -> Row:
     try:
         return fly_flight(flight, Path(flight.log) if flight.log else None, drawn=drawn)[1]
+    except NotFlown as error:
+        return {"refused": str(error)}
     except UserError as error:
         return crashed(flight, str(error))
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in OF_THE_MACHINE:
+            return {"refused": os_error_line(error)}
         place = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(place.filename).name}:{place.lineno}"
         return crashed(flight, f"{type(error).__name__} in {where}: {error}", traceback.format_exc()[-TRACE_MAX:])
@@ -201,17 +231,20 @@ def main() -> None:
     cv2.setNumThreads(1)
     requests = Requests(0)
     try:
-        check_version(requests.next().decode())
+        project = msgspec.json.decode(requests.next(), type=Project)
+        check_project(project)
         answers.write({"pid": os.getpid()})
         provenance.computer()
         while True:
             flight = flight_of_json(requests.next())
-            check_unchanged()  # a kernel of other sources would fly under the name of this version
-            answers.write(supervise(flight, requests))
+            check_unchanged(project)  # a kernel of other sources would fly under the name of this version
+            answers.write(answer_to(flight, requests))
     except (InputEnded, BrokenPipeError):
         return
     except UserError as error:
         answers.write({"refused": str(error)})
+    except OSError as error:
+        answers.write({"refused": os_error_line(error)})
 
 
 if __name__ == "__main__":

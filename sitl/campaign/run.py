@@ -5,10 +5,10 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
-from companion.core import provenance
 from companion.runtime.end_requests import interrupts_ignored
 from sitl.campaign.flights import Flight
 from sitl.campaign.fly import Row
+from sitl.campaign.project import project_here
 from sitl.campaign.slot import Slot
 
 
@@ -19,8 +19,8 @@ def cores() -> int:
 
 def fly_here(flights: list[Flight], jobs: int) -> Iterator[Row]:
     """The rows of the flights in the order in which they finish. Ending the iteration early ends all processes."""
-    source_hash = provenance.software().source_hash
-    free = [Slot(source_hash) for _ in range(min(jobs, len(flights)))]
+    project = project_here()
+    free = [Slot(project) for _ in range(min(jobs, len(flights)))]
     slots, lock = list(free), threading.Lock()
 
     def fly(flight: Flight) -> Row:

@@ -11,7 +11,8 @@ import msgspec
 from companion.core.errors import UserError
 from companion.core.provenance import ROOT
 from sitl.campaign.flights import Flight
-from sitl.campaign.fly import OtherVersion, Row, crashed
+from sitl.campaign.fly import NotFlown, Row
+from sitl.campaign.project import OtherVersion, Project
 
 STARTS = 2  # of a launcher for one flight: the second one when the launcher itself was ended
 END_S = 5.0  # a launcher has to end after its input has ended
@@ -22,10 +23,10 @@ class SlotClosed(Exception):
 
 
 class Slot:
-    """Flies flights one after the other, in processes of a launcher. source_hash: of the project that drew the flights."""
+    """Flies flights one after the other, in processes of a launcher. project: that drew the flights."""
 
-    def __init__(self, source_hash: str) -> None:
-        self._source_hash = source_hash
+    def __init__(self, project: Project) -> None:
+        self._project = project
         self._process: subprocess.Popen[bytes] | None = None
         self._closed = False
         self._lock = threading.Lock()
@@ -35,18 +36,18 @@ class Slot:
         return self._closed
 
     def fly(self, flight: Flight) -> Row:
-        """The row of a flight. Raises `UserError` when no flight can be flown here, `SlotClosed` after `close`."""
+        """The row of a flight. Raises `UserError` when it cannot be flown here, `SlotClosed` after `close`."""
         for _ in range(STARTS):
             process = self._started()
             answer = _asked(process, msgspec.json.encode(flight))
             if answer is not None and "refused" in answer:
-                raise OtherVersion(answer["refused"])
+                raise NotFlown(answer["refused"])
             if answer is not None:
                 return answer
             if self._closed:
                 raise SlotClosed
             self._process = None
-        return crashed(flight, "the process that starts flights was ended, twice")
+        raise NotFlown(f"flight {flight.number}: the process that starts flights was ended, {STARTS} times")
 
     def _started(self) -> "subprocess.Popen[bytes]":
         with self._lock:
@@ -60,7 +61,7 @@ class Slot:
             command = [sys.executable, "-m", "sitl.campaign.launcher"]
             pipe = subprocess.PIPE
             self._process = process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment)
-        answer = _asked(process, self._source_hash.encode())
+        answer = _asked(process, msgspec.json.encode(self._project))
         if answer is None:
             if self._closed:
                 raise SlotClosed

@@ -22,7 +22,7 @@ from companion.core import provenance
 from companion.core.command_line import check_output_folder
 from companion.core.errors import OutputError, UserError
 from sitl.campaign.flights import CampaignPlan, Flight
-from sitl.campaign.fly import Row
+from sitl.campaign.fly import Outcome, Row
 
 MANIFEST, FLIGHTS, RESULTS, REPORT = "campaign.json", "flights", "results.parquet", "report.html"
 LOCK = ".lock"
@@ -116,8 +116,15 @@ class Store:
         """The flights that are not finished."""
         return [flight for flight in self._plan.flights if flight.number not in self.rows]
 
+    def fly_again(self, outcome: Outcome) -> int:
+        """Let the finished flights with an outcome be flown again; returns how many. Each row stays on the disk until the new one takes its place."""
+        again = [number for number, row in self.rows.items() if row["outcome"] == outcome]
+        for number in again:
+            del self.rows[number]
+        return len(again)
+
     def add(self, row: Row) -> None:
-        """Keep a finished flight; it is on the disk when this returns. Raises `OutputError`. The first row of a flight stays."""
+        """Keep a finished flight; it is on the disk when this returns. Raises `OutputError`. The first row of a flight stays, but for `fly_again`."""
         number = int(row["flight"])
         if number in self.rows:
             return

@@ -6,7 +6,8 @@ import msgspec
 from distributed import get_worker
 
 from companion.core.errors import UserError
-from sitl.campaign.fly import Row, check_version, flight_of_json
+from sitl.campaign.fly import Row, flight_of_json
+from sitl.campaign.project import Project, check_project
 from sitl.campaign.slot import Slot
 
 LOOK_EVERY_S = 1.0  # whether the campaign still wants the flight
@@ -14,22 +15,22 @@ LOOK_EVERY_S = 1.0  # whether the campaign still wants the flight
 _thread = threading.local()  # has the slot of each thread of the worker
 
 
-def problem_here(source_hash: str) -> str:
-    """Why no flight can be flown here, "" when it can."""
+def problem_here(project: bytes) -> str:
+    """Why no flight can be flown here, "" when it can. project: `Project` as JSON."""
     try:
-        check_version(source_hash)
+        check_project(msgspec.json.decode(project, type=Project))
     except UserError as error:
         return str(error)
     return ""
 
 
-def fly_on_worker(flight: bytes, source_hash: str) -> bytes:
-    """The row of a flight as JSON, or {"refused": why, "worker": which}."""
+def fly_on_worker(flight: bytes, project: bytes) -> bytes:
+    """The row of a flight as JSON, or {"refused": why, "worker": which}. flight, project: as JSON."""
     worker = get_worker()
     key = worker.get_current_task()
     slot: Slot | None = getattr(_thread, "slot", None)
     if slot is None or slot.closed:
-        slot = _thread.slot = Slot(source_hash)
+        slot = _thread.slot = Slot(msgspec.json.decode(project, type=Project))
     finished = threading.Event()
 
     def watch() -> None:

@@ -1,5 +1,6 @@
 """The command refuses with one line and exit status 2, repeats a flight, and resumes."""
 
+import errno
 import json
 
 import pytest
@@ -8,7 +9,8 @@ from click.testing import CliRunner
 from companion.cli import main
 from companion.core.config_files import ConfigKind, config_folder
 from sitl.campaign.campaign_file import load_campaign
-from tests.campaign.small_campaigns import MASS, SHORT, campaign, draw
+from sitl.campaign.fly import NotFlown
+from tests.campaign.small_campaigns import MASS, SHORT, campaign, draw, row
 
 OWN = sorted((config_folder() / ConfigKind.CAMPAIGN).glob("*.toml"))
 
@@ -35,6 +37,9 @@ def refused(result, *words):
         (("FILE", "--only", "9"), "the campaign has 3 flights"),
         (("FILE", "--out", "OUT", "--jobs", "2", "--scheduler", "tcp://127.0.0.1:1"), "--jobs: not with --scheduler"),
         (("FILE", "--out", "/proc/no/folder"), "cannot be written"),
+        (("FILE", "--out", "OUT", "--logs", "/proc/no/folder"), "/proc/no/folder: cannot be written"),
+        (("FILE", "--out", "OUT", "--logs", "FILE"), "is a file, must be a folder"),
+        (("FILE", "--out", "OUT", "--again", "crashed"), "--again: only with --resume"),
         (("FILE", "--out", "OUT", "--report"), "holds no campaign"),
         (("FILE", "--out", "OUT", "--scheduler", "nonsense://"), "--scheduler nonsense://"),
     ],
@@ -43,6 +48,38 @@ def test_a_wrong_command_is_one_line(tmp_path, words, said):
     file = campaign(tmp_path, SHORT)
     names = {"FILE": str(file), "OUT": str(tmp_path / "out")}
     refused(run(*(names.get(word, word) for word in words)), said)
+    assert "--logs" not in words or not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (NotFlown("flight 2: /logs: cannot be written"), "flight 2: /logs: cannot be written"),
+        (OSError(errno.ENOSPC, "No space left on device", "/tmp/x"), "/tmp/x: no space left on device"),
+    ],
+)
+def test_a_campaign_that_cannot_go_on_keeps_its_flights_and_flies_the_crashed_ones_again(
+    tmp_path, monkeypatch, error, said
+):
+    file, out, flown = campaign(tmp_path, SHORT), tmp_path / "out", []
+
+    def rows(flights, jobs, scheduler):
+        flown.append([flight.number for flight in flights])
+        for flight in flights:
+            if flight.number == 2 and len(flown) == 1:
+                raise error
+            yield row(flight.number, "crashed" if len(flown) == 1 else "completed")
+
+    monkeypatch.setattr("sitl.campaign.command._rows", rows)
+    monkeypatch.setattr("sitl.campaign.command._prepare", lambda flights, scheduler: None)
+    ended = run(file, "--out", out)
+    assert ended.exit_code == 2
+    assert ended.stderr.strip().splitlines()[-1] == f"companion: {said}: 1 of 3 flights flown; go on with --resume"
+    assert (out / "report.html").is_file() and [p.name for p in (out / "flights").iterdir()] == ["00001.json"]
+    again = run(file, "--out", out, "--resume", "--again", "crashed")
+    assert again.exit_code == 0 and "1 crashed flights are flown again" in again.stderr, again.output
+    assert flown == [[1, 2, 3], [1, 2, 3]]
+    assert run(file, "--out", out, "--resume").exit_code == 0 and len(flown) == 2
 
 
 def test_a_scheduler_that_is_not_there_is_one_line(tmp_path, monkeypatch):

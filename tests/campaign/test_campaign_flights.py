@@ -1,5 +1,6 @@
 """One process for each flight: whatever happens to a flight is a row with its cause, and the next one flies."""
 
+import errno
 import json
 import os
 import signal
@@ -11,12 +12,13 @@ import msgspec
 import psutil
 import pytest
 
-from companion.core import provenance
 from companion.core.errors import UserError
 from companion.recording.log import read_log
+from sitl.campaign import cluster, launcher
 from sitl.campaign.attempt import Attempt
 from sitl.campaign.flights import plan_campaign
-from sitl.campaign.fly import fly_flight
+from sitl.campaign.fly import NotFlown, fly_flight
+from sitl.campaign.project import project_here
 from sitl.campaign.run import fly_here
 from sitl.campaign.slot import Slot, SlotClosed
 from sitl.scenario import SensorKind
@@ -34,7 +36,7 @@ def flights(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def slot():
-    made = Slot(provenance.software().source_hash)
+    made = Slot(project_here())
     yield made
     made.close()
 
@@ -45,6 +47,10 @@ def changed(flight, **scenario):
         flight.files, scenario=flight.files.scenario | scenario, airframe=None, autopilot=None
     )
     return msgspec.structs.replace(flight, files=files)
+
+
+def with_log(flight, folder):
+    return msgspec.structs.replace(flight, log=str(folder / "00001.mcap"))
 
 
 def launchers():
@@ -70,15 +76,92 @@ def test_a_flight_is_the_same_in_a_process_of_its_own_and_in_this_one(flights, s
     assert apart["memory_mb"] > 50 and apart["wall_s"] > 0.1 and 0.1 < apart["cpu_s"] < 60
 
 
-def test_a_flight_that_is_refused_is_a_row_with_its_line(flights, slot):
-    row = slot.fly(changed(flights[0], airframe="f505"))
-    assert row["outcome"] == "crashed" and "f505: no such file" in row["cause"] and row["result"] == {}
+def test_a_flight_whose_numbers_the_world_refuses_is_a_row_with_its_line(flights, slot):
+    row = slot.fly(changed(flights[0], fcu_parameters={"NO_SUCH": 1}))
+    assert row["outcome"] == "crashed" and "NO_SUCH = 1: no such parameter" in row["cause"]
+    assert row["result"].keys() == {"sensors", "drawn"}
 
 
-def test_an_error_of_the_program_is_a_row_with_its_trace(flights, slot):
-    row = slot.fly(msgspec.structs.replace(flights[0], log="/proc/no/such/folder/1.mcap"))
-    assert row["outcome"] == "crashed" and row["flight"] == 1 and "log" not in row
-    assert row["cause"].startswith("/proc/no/such/folder/1.mcap: log cannot be created"), row["cause"]
+def test_an_error_of_the_program_is_a_row_with_its_trace(flights, slot, tmp_path):
+    row = slot.fly(msgspec.structs.replace(with_log(flights[0], tmp_path), seed=-1))
+    assert row["outcome"] == "crashed" and row["flight"] == 1 and row["cause"].startswith("ValueError in "), row[
+        "cause"
+    ]
+    assert "Traceback" in row["trace"]
+
+
+@pytest.mark.parametrize("kind", ["log", "files"])
+def test_a_flight_that_cannot_be_begun_is_no_row(flights, slot, kind):
+    """The plan has accepted its numbers: it is to be flown elsewhere, or later."""
+    refused, said = {
+        "log": (
+            with_log(flights[0], Path("/proc/no/such/folder")),
+            "flight 1: /proc/no/such/folder: cannot be written",
+        ),
+        "files": (changed(flights[0], airframe="f505"), "flight 1: .*f505: no such file"),
+    }[kind]
+    with pytest.raises(NotFlown, match=said):
+        slot.fly(refused)
+    assert slot.fly(flights[0])["outcome"] == "failed", "the next one flies"
+
+
+@pytest.mark.parametrize(("number", "refused"), [(errno.ENOSPC, True), (errno.EROFS, True), (errno.ENOENT, False)])
+def test_a_failure_of_the_machine_is_no_row(flights, monkeypatch, number, refused):
+    def fails(*_, **__):
+        raise OSError(number, os.strerror(number), "/tmp/x")
+
+    monkeypatch.setattr(launcher, "fly_flight", fails)
+    row = launcher._row(flights[0], lambda drawn: None)
+    assert (row == {"refused": f"/tmp/x: {os.strerror(number).lower()}"}) == refused
+    assert ("outcome" in row and "Traceback" in row["trace"]) != refused
+
+
+def test_a_launcher_without_space_for_a_flight_says_so(flights, monkeypatch):
+    def fails():
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("tempfile.TemporaryFile", fails)
+    assert launcher.answer_to(flights[0], None) == {"refused": "flight 1: no space left on device"}
+
+
+def test_a_launcher_that_is_ended_again_and_again_is_no_result_of_the_flight(flights, monkeypatch):
+    monkeypatch.setattr(Slot, "_started", lambda self: None)
+    monkeypatch.setattr("sitl.campaign.slot._asked", lambda process, line: None)
+    with pytest.raises(NotFlown, match=r"flight 2: the process that starts flights was ended, 2 times"):
+        Slot(project_here()).fly(flights[1])
+
+
+class Future:
+    """Of a cluster, as far as a campaign looks at it."""
+
+    def __init__(self, key, row=None, error=None):
+        self.key, self.status, self._row, self._error = key, "finished" if row else "error", row, error
+
+    def add_done_callback(self, callback):
+        callback(self)
+
+    def result(self):
+        return json.dumps(self._row).encode()
+
+    def exception(self):
+        return self._error
+
+
+def test_flights_that_are_lost_with_their_workers_have_no_row_and_the_others_fly(flights):
+    class KilledWorker(Exception):
+        pass
+
+    class Client:
+        status = "running"
+
+        def submit(self, task, flight, project, key, pure):
+            number = json.loads(flight)["number"]
+            return Future(key, {"flight": number} if number == 2 else None, KilledWorker())
+
+    rows = cluster._as_finished(Client(), flights, "tcp://host:1")
+    assert next(rows) == {"flight": 2}
+    with pytest.raises(UserError, match=r"2 flights were not flown, the first of them flight 1: its workers were lost"):
+        next(rows)
 
 
 def test_a_flight_that_takes_too_long_or_too_much_memory_is_ended(flights, slot):
@@ -125,14 +208,14 @@ def test_a_flight_that_crashes_says_what_was_drawn_for_it(flights, slot, tmp_pat
     world = msgspec.to_builtins(flight.in_its_world(flight.loaded(tmp_path / "files")).drawn)
     endless = with_log(changed(flight, duration_max_s=3000.0), tmp_path)
     killed = ended_by(endless, lambda fork: fork.send_signal(signal.SIGKILL), slot)
-    refused = slot.fly(msgspec.structs.replace(flight, log="/proc/no/such/folder/1.mcap"))
+    refused = slot.fly(msgspec.structs.replace(flight, stack="nonsense"))
     for row in (killed, refused):
         drawn = row["result"]["drawn"] | {"gnss_jumps": world["gnss_jumps"]}  # as many as there is time for
         assert row["outcome"] == "crashed" and drawn == json.loads(json.dumps(world)), row
 
 
 def test_the_end_of_a_slot_ends_its_flight(flights):
-    own = Slot(provenance.software().source_hash)
+    own = Slot(project_here())
     forks = []
 
     def close(fork):
@@ -146,7 +229,7 @@ def test_the_end_of_a_slot_ends_its_flight(flights):
 
 
 def test_another_version_of_the_project_flies_nothing(flights):
-    own = Slot("0" * 64)
+    own = Slot(msgspec.structs.replace(project_here(), source_hash="0" * 64))
     with pytest.raises(UserError, match="another version of the project: companion"):
         own.fly(flights[0])
     own.close()
@@ -154,14 +237,10 @@ def test_another_version_of_the_project_flies_nothing(flights):
 
 @pytest.mark.verify
 def test_a_launcher_that_is_killed_is_replaced(flights):
-    own = Slot(provenance.software().source_hash)
+    own = Slot(project_here())
     row = ended_by(flights[0], lambda fork: psutil.Process(fork.ppid()).kill(), own)
     assert row["outcome"] == "failed", "the flight was flown again, to its end"
     own.close()
-
-
-def with_log(flight, folder):
-    return msgspec.structs.replace(flight, log=str(folder / "00001.mcap"))
 
 
 def names(folder):
@@ -170,7 +249,7 @@ def names(folder):
 
 def test_an_attempt_that_was_ended_does_not_prevent_the_flight_with_a_log(flights, tmp_path):
     """The launcher is killed with the flight, as by a power cut; it is started again, and its log has the flight's name."""
-    own = Slot(provenance.software().source_hash)
+    own = Slot(project_here())
     flight = with_log(changed(flights[0], duration_max_s=4.0), tmp_path)
     row = ended_by(flight, lambda fork: psutil.Process(fork.ppid()).kill(), own)
     own.close()
@@ -198,7 +277,7 @@ def test_a_flight_that_crashed_keeps_its_log(flights, slot, tmp_path):
 
 
 def test_the_end_of_a_campaign_removes_the_logs_of_its_unfinished_flights(flights, tmp_path):
-    own = Slot(provenance.software().source_hash)
+    own = Slot(project_here())
     with pytest.raises(SlotClosed):
         ended_by(with_log(changed(flights[0], duration_max_s=3000.0), tmp_path), lambda fork: own.close(), own)
     assert names(tmp_path) == []

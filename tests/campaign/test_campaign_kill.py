@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from companion.core.config_files import config_folder
 from companion.core.provenance import PACKAGES, ROOT
 from tests.campaign.demonstrations import (
     Cluster,
@@ -56,6 +57,16 @@ def test_a_worker_with_another_version_is_one_line(tmp_path):
         file.write("\n# changed\n")
     with Cluster(tmp_path, 1, {**os.environ, "PYTHONPATH": str(other), "PYTHONSAFEPATH": "1"}) as cluster:
         assert "another version of the project: companion" in refusal(tmp_path, cluster)
+
+
+def test_a_worker_with_another_configuration_is_one_line(tmp_path):
+    shutil.copytree(config_folder(), tmp_path / "config")
+    with (tmp_path / "config/autopilots/px4_1_17.toml").open("a", encoding="utf-8") as file:
+        file.write("\n# changed\n")
+    environment = {"PYTHONPATH": str(ROOT), "COMPANION_CONFIG_DIR": str(tmp_path / "config")}
+    with Cluster(tmp_path, 1, os.environ | environment) as cluster:
+        line = refusal(tmp_path, cluster)
+    assert "worker tcp://" in line and "autopilots/px4_1_17.toml: another configuration" in line
 
 
 def test_a_scheduler_without_workers_is_one_line(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 from companion.core import provenance
 from companion.core.errors import OutputError, UserError
 from sitl.campaign.flights import CampaignPlan
+from sitl.campaign.fly import Outcome
 from sitl.campaign.store import FLIGHTS, MANIFEST, Store
 from sitl.campaign.table import write_parquet
 from tests.campaign.small_campaigns import row
@@ -46,6 +47,21 @@ def test_a_resumed_campaign_has_what_is_finished_and_misses_the_rest(tmp_path):
     first.close()  # as the end of the process does
     again = Store(out, plan(tmp_path), True)
     assert [r["flight"] for r in again.ordered()] == [1, 3] and [f.number for f in again.missing] == [2, 4]
+
+
+def test_crashed_flights_are_flown_again_and_none_is_lost_before(tmp_path):
+    out = tmp_path / "out"
+    first = Store(out, plan(tmp_path), False)
+    for number, outcome in ((1, "crashed"), (2, "failed"), (3, "crashed"), (4, "completed")):
+        first.add(row(number, outcome, "former"))
+    first.close()
+    again = Store(out, plan(tmp_path), True)
+    assert again.fly_again(Outcome.CRASHED) == 2 and [f.number for f in again.missing] == [1, 3]
+    again.add(row(3, "completed", "new"))
+    again.add(row(2, "completed", "new"))
+    again.close()
+    kept = Store(out, plan(tmp_path), True)
+    assert kept.missing == [] and [r["cause"] for r in kept.ordered()] == ["former", "former", "new", "former"]
 
 
 def test_the_first_row_of_a_flight_stays(tmp_path):
