@@ -281,7 +281,7 @@ def _groups_of(columns: dict[str, list[Any]], target: Array, places: list[Place]
         if len(set(given)) < 2 or len(values) - len(given) > ABSENT_MAX * len(values):
             continue
         if field in CROSSED:
-            yield _WithinSeed([_Names(field, values)], target, _codes([p._replace(**{field: ""}) for p in places]))
+            yield _WithinSeed([_Names(field, values)], target, _codes([_without(p, field) for p in places]))
         else:
             alike[np.array([value is not None for value in values]).tobytes()][field] = values
     seed_code = dict(zip((place.seed for place in places), _codes([place.seed for place in places]), strict=True))
@@ -300,6 +300,10 @@ def _groups_of(columns: dict[str, list[Any]], target: Array, places: list[Place]
         seeds = np.array([seed_code[seed] for seed, _ in flights])
         if compared:
             yield _BySeed(compared, _without_rounding(figures), seeds, [scenario for _, scenario in flights])
+
+
+def _without(place: Place, field: str) -> tuple[Any, ...]:
+    return tuple(value for name, value in place._asdict().items() if name != field)
 
 
 def _above_its_cell(ranks: Array, places: list[Place]) -> Array:
