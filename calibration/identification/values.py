@@ -85,7 +85,8 @@ def _no_rotor_drag(vehicle: Vehicle, source: str) -> list[Change]:
 def rotor_drag_changes(found: Identification, source: str) -> list[Change]:
     """Rotor drag for the vehicle file, with the drag along the axis beside it; linear drag across becomes 0.
 
-    Drag along the axis that the log does not determine stays that of the file. (k t + b) c_d of `calibration.identification.drag_models` is `drag.rotor_s_m` t + `drag.rotor_1_s`.
+    Drag along the axis that the log does not determine stays that of the file. (k t + b) c_d of
+    `calibration.identification.drag_models` is `drag.rotor_s_m` t + `drag.rotor_1_s`.
     """
     drags = found.drags
     if drags is None:
