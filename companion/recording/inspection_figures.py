@@ -37,7 +37,7 @@ class Gap(NamedTuple):
     area_m2: float
     p_plan: Vec3  # of the middle of its box, on the surface
     coarse: bool  # photographs show it, with too large a GSD
-    missing: list[Place]  # photographs of the plan that would show it
+    missing: list[Place]  # photographs of the plan that would show a part of it, the largest part first
     ring: bool = False  # it goes all around
 
 
@@ -165,9 +165,8 @@ def _gaps(item: InspectedItem, surface: Surface, gsd_m: Array, within: Mask, abs
             centre[0] = (centre[0] + surface.size_m[0] / 2) % surface.size_m[0] - surface.size_m[0] / 2
         size = (high - low) * step
         point = surface.points(centre[None, :])[0]
-        # The cell of the gap nearest to the middle of its box: the box of a ring-shaped gap has its middle outside.
-        nearest = int(np.argmin((u + 0.5 - (low + high)[0] / 2) ** 2 + (v + 0.5 - (low + high)[1] / 2) ** 2))
-        place = (np.array([u[nearest] % columns, v[nearest]]) + 0.5) * step - np.array(surface.size_m) / 2
+        cells = (np.column_stack([u % columns, v]) + 0.5) * step - np.array(surface.size_m) / 2
+        shown = {p: _shown(item.planned[p].footprint, cells, surface) for p in absent}
         gaps.append(
             Gap(
                 item.name,
@@ -176,7 +175,7 @@ def _gaps(item: InspectedItem, surface: Surface, gsd_m: Array, within: Mask, abs
                 float(len(u) * step[0] * step[1]),
                 (float(point[0]), float(point[1]), float(point[2])),
                 bool(np.isfinite(gsd_m[u % columns, v]).any()),
-                [p for p in sorted(absent) if _shows(item.planned[p].footprint, place, surface)],
+                sorted((p for p in absent if shown[p]), key=lambda p: (-shown[p], p)),
                 ring,
             )
         )
@@ -201,13 +200,14 @@ def _over_the_seam(u: Indices, columns: int) -> Indices:
     return shifted
 
 
-def _shows(planned: Footprint | None, uv: Array, surface: Surface) -> bool:
+def _shown(planned: Footprint | None, uv: Array, surface: Surface) -> int:
+    """How many places a photograph of the plan shows; uv: (n, 2)."""
     if planned is None:
-        return False
+        return 0
     turns = (-1, 0, 1) if surface.closed else (0,)
-    return planned.v_low <= uv[1] <= planned.v_high and any(
-        planned.u_low <= uv[0] + turn * surface.size_m[0] <= planned.u_high for turn in turns
-    )
+    inside = (planned.v_low <= uv[:, 1]) & (uv[:, 1] <= planned.v_high)
+    across = [uv[:, 0] + turn * surface.size_m[0] for turn in turns]
+    return int((inside & np.any([(planned.u_low <= u) & (u <= planned.u_high) for u in across], axis=0)).sum())
 
 
 # --- a whole inspection ---------------------------------------------------------------------------------------------

@@ -240,6 +240,23 @@ def test_a_strip_without_photographs_is_one_gap_with_its_place(tmp_path):
     assert first.overlap_along < 0
 
 
+def test_a_gap_names_all_photographs_that_would_show_a_part_of_it(tmp_path):
+    """Those that show most first: of a gap of a whole surface each one, not those over one cell of it."""
+    log = read_log(make_log(tmp_path / "flight.mcap", Made(skipped=frozenset(range(10, 28)), error=(0.0, 0.0))))
+    plan = plan_of_log(log)
+    deck = next(result for result in surface_results(plan, shots_of(log, plan)) if result.item.name == "deck")
+    (gap,) = deck.gaps
+    assert set(gap.missing) == set(deck.item.planned) and len(gap.missing) == 18
+
+    def shown_m2(place):
+        u_low, u_high, v_low, v_high = deck.item.planned[place].footprint
+        half_u, half_v = (length / 2 for length in deck.surface.size_m)
+        return (min(u_high, half_u) - max(u_low, -half_u)) * (min(v_high, half_v) - max(v_low, -half_v))
+
+    areas = [shown_m2(place) for place in gap.missing]
+    assert all(a > b - 0.3 for a, b in zip(areas, areas[1:], strict=False)) and areas[0] > areas[-1]
+
+
 def test_a_photograph_from_too_far_away_covers_nothing(complete):
     plan = plan_of_log(complete)
     far = [
