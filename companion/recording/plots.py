@@ -78,6 +78,7 @@ STYLE: dict[str, Any] = {
     "lines.linewidth": 1.2,
     "legend.frameon": False,
     "legend.fontsize": 8,
+    "text.parse_math": False,  # names of bundles are free text: two dollar signs are no formula
     "svg.fonttype": "none",
     "svg.hashsalt": "companion",
 }

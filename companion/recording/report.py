@@ -3,6 +3,7 @@
 import base64
 import datetime
 import io
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -65,7 +66,7 @@ def write_report(log_path: str | Path, out_dir: str | Path) -> Path:
     Raises `LogError` if the log is not one, `ConfigError` if the folder cannot be written.
     """
     log_path, out_dir = Path(log_path), Path(out_dir)
-    log = read_log(log_path)
+    log, unstamped = read_stamped(log_path)
     flight = plots.ShownFlight(log, _deadline_s(log))
     metrics = metrics_from_messages(log, flight.frame)
     with matplotlib.rc_context(rc=cast(Any, plots.STYLE)):
@@ -83,7 +84,7 @@ def write_report(log_path: str | Path, out_dir: str | Path) -> Path:
         log=log_path.name,
         metadata=log.metadata,
         truncated=log.truncated,
-        problems=[*log.problems(), *no_inspection],
+        problems=[*log.problems(), *unstamped, *no_inspection],
         metrics=metrics,
         has_truth=bool(sr.of(log, Truth)),
         where=flight.where,
@@ -109,6 +110,21 @@ def write_report(log_path: str | Path, out_dir: str | Path) -> Path:
     except OSError as error:
         raise ConfigError(f"{out_dir}: report cannot be written: {error.strerror}") from None
     return report
+
+
+def read_stamped(path: Path) -> tuple[Log, list[str]]:
+    """A log without the messages that have no finite stamp, and one line for each topic that had some.
+
+    They have no place in a figure, and one of them would end it. Raises `LogError`.
+    """
+    log, lines = read_log(path), []
+    for topic, messages in log.items():
+        kept = [index for index, message in enumerate(messages) if math.isfinite(message.stamp_s)]
+        if left_out := len(messages) - len(kept):
+            log[topic] = [messages[index] for index in kept]
+            log.arrival_s[topic] = [log.arrival_s[topic][index] for index in kept]
+            lines.append(f"{path}: {left_out} messages of '{topic}' have no finite stamp and are left out")
+    return log, lines
 
 
 class InspectionFigures(NamedTuple):
@@ -175,7 +191,7 @@ def photographs(log_path: Path) -> list[dict[str, Any]]:
         height = max(1, round(image.shape[0] * THUMBNAIL_PX / image.shape[1]))
         small = cv2.resize(image, (THUMBNAIL_PX, height), interpolation=cv2.INTER_AREA)
         jpeg = cv2.imencode(".jpg", small, [cv2.IMWRITE_JPEG_QUALITY, 85])[1].tobytes()
-        found.append({"file": side_car.with_suffix(".png").name, "thumbnail": _data_url(jpeg, "jpeg"), **facts})
+        found.append({**facts, "file": side_car.with_suffix(".png").name, "thumbnail": _data_url(jpeg, "jpeg")})
     return found
 
 

@@ -1,11 +1,13 @@
 """The report of any flight is one self-contained page."""
 
+import math
 import re
 
 import cv2
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from companion.core.config import ConfigError
 from companion.core.messages import Photo
@@ -91,6 +93,31 @@ def test_a_killed_recorder_still_gets_its_report(flight, tmp_path):
 def test_a_log_with_almost_nothing_in_it_gets_a_report(flight, tmp_path, kept):
     part = {topic: (messages[:200] if topic in kept else []) for topic, messages in flight.items()}
     Page(write_report(recorded(tmp_path / "flight.mcap", part), tmp_path).read_text())
+
+
+def test_a_bundle_may_have_any_name(flight, tmp_path):
+    """In a figure two dollar signs would make it a formula, which this one is not."""
+    name = "a$^$b"
+    renamed = dict(flight)
+    renamed["state"] = [replace(m, bundle=m.bundle and name) for m in flight["state"]]
+    renamed["reference"] = [replace(m, frame=name) for m in flight["reference"]]
+    renamed["truth"] = [replace(m, bundles={name: m.bundles["pier"]}) for m in flight["truth"]]
+    report = write_report(recorded(tmp_path / "flight.mcap", renamed), tmp_path)
+    assert f"in the frame of “{name}”" in Page(report.read_text()).text and (tmp_path / "overview.png").exists()
+
+
+@pytest.mark.parametrize("stamp_s", [math.nan, math.inf])
+def test_a_message_without_a_stamp_is_left_out_with_a_line(flight, tmp_path, stamp_s):
+    broken = dict(flight) | {"state": [*flight["state"][:-1], replace(flight["state"][-1], stamp_s=stamp_s)]}
+    path = tmp_path / "flight.mcap"
+    writer = LogWriter(path, {"vehicle": VEHICLE})
+    for topic, messages in broken.items():
+        for number, message in enumerate(messages):
+            writer.put(topic, message, 1000.0 + 0.01 * number)
+    writer.close()
+    html = write_report(path, tmp_path).read_text()
+    assert f"{path}: 1 messages of &#39;state&#39; have no finite stamp and are left out" in html
+    assert "Position" in headings(html)
 
 
 def test_a_report_that_cannot_be_written_is_one_line(flight_without_truth, tmp_path):
