@@ -7,7 +7,7 @@ different GNSS errors fit together.
 
 import math
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,9 +16,9 @@ import numpy as np
 
 from companion.core.arrays import Array
 from companion.core.config import parse
-from companion.core.enums import CaptureOutcome, Phase
+from companion.core.enums import CaptureOutcome
 from companion.core.frames import rotation_matrix
-from companion.core.messages import WORLD, Capture, CaptureTruth, FcuStatus, MissionStatus, PayloadStatus, State, Truth
+from companion.core.messages import WORLD, Capture, CaptureTruth, PayloadStatus, State, Truth
 from companion.core.site import Site
 from companion.core.trajectory_messages import Quat, Vec3
 from companion.planning.camera import CameraPose, PayloadCamera
@@ -26,6 +26,7 @@ from companion.planning.sections import Inspection, Origin, QgcItem, SurfaceItem
 from companion.planning.stations import Photograph, Planning, frame_of, plan_item
 from companion.planning.surfaces import Surface
 from companion.recording import series as sr
+from companion.recording.inspection_takeoff import take_off_of
 from companion.recording.log import Log, LogError
 
 # By which a second survey of one place may differ; it differs by centimetres and tenths of a degree.
@@ -310,10 +311,13 @@ class _Places:
         self._plan = plan
         self._states = [state for state in sr.of(messages, State) if state.valid]
         self._stamps = sr.stamps(self._states)
-        self._takeoff_W, takeoff_s = takeoff_point(messages, plan.satellites)
+        take_off = take_off_of(messages, plan.satellites)
+        self._takeoff_W = take_off.p_W
         truths = sr.of(messages, Truth)
-        at = int(np.searchsorted(sr.stamps(truths), takeoff_s)) if truths else 0
-        self._true_takeoff_W = np.array(truths[min(at, len(truths) - 1)].p_W) if truths else None
+        self._true_takeoff_W: Array | None = None
+        if truths and self._takeoff_W is not None:
+            at = int(np.searchsorted(sr.stamps(truths), take_off.noted_s))
+            self._true_takeoff_W = np.array(truths[min(at, len(truths) - 1)].p_W)
 
     def estimated(self, capture: Capture) -> CameraPose | None:
         """The camera as the filter estimated it; None: unknown."""
@@ -372,31 +376,6 @@ class _Places:
         if state.bundle == name:
             return state.p_WM, state.q_WM
         return next(((b.p_WM, b.q_WM) for b in state.bundles if b.name == name), None)
-
-
-def takeoff_point(messages: sr.Messages, satellites: bool) -> tuple[Array | None, float]:
-    """The take-off point in the estimator's world as the mission notes it, and when it was noted [s].
-
-    The last valid state before arming; without satellites its horizontal place is where the mission takes the aircraft.
-    None where the log does not say it.
-    """
-    states = [state for state in sr.of(messages, State) if state.valid]
-    armed_s = next((m.stamp_s for m in sr.of(messages, FcuStatus) if m.armed), math.inf)
-    if not states:
-        return None, 0.0
-    ground = _last_before(states, armed_s) or states[0]
-    point = np.array(ground.p_W)
-    if not satellites:
-        statuses = sr.of(messages, MissionStatus)
-        taken_s = next((m.stamp_s for m in statuses if m.phase == Phase.ENTER_OFFBOARD), math.inf)
-        here = _last_before(states, taken_s) or ground
-        point[:2] = here.p_W[:2]
-        return point, here.stamp_s
-    return point, ground.stamp_s
-
-
-def _last_before(states: Sequence[State], time_s: float) -> State | None:
-    return next((state for state in reversed(states) if state.stamp_s < time_s), None)
 
 
 def _pose(p: Vec3, q: Quat) -> CameraPose | None:

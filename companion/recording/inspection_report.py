@@ -22,8 +22,7 @@ import numpy as np
 
 from companion.core.arrays import Image8
 from companion.core.config import ConfigError
-from companion.core.messages import FcuStatus, MissionStatus
-from companion.core.trajectory_messages import Vec3
+from companion.core.messages import MissionStatus
 from companion.planning.sections import Origin
 from companion.recording import series as sr
 from companion.recording.inspection import (
@@ -57,12 +56,13 @@ from companion.recording.inspection_tables import (
     geojson,
     headings,
     listed,
-    origin_of,
+    origins_of,
     photograph_row,
     position,
     surface_row,
     utc_text,
 )
+from companion.recording.inspection_takeoff import TakeOff, take_off_of
 from companion.recording.log import Log, LogError
 from companion.recording.pages import page_environment
 
@@ -92,7 +92,7 @@ class FlownInspection(NamedTuple):
     plan: FlownPlan
     shots: list[Shot]
     logs: list[Log]
-    received: Vec3 | None  # latitude, longitude [°], altitude [m] of the first flight's take-off point by its receiver
+    take_offs: list[TakeOff]  # by the number of the flight
 
 
 class InspectionReport(NamedTuple):
@@ -124,7 +124,8 @@ def read_inspection(logs: Sequence[Log]) -> FlownInspection | None:
         placed = first._replace(satellites=plan.satellites)
         shots += shots_of(log, placed, flight, _utc_offset_s(log))
     assert first is not None
-    return FlownInspection(first, shots, list(logs), _received(first_log))
+    take_offs = [take_off_of(log, plan.satellites) for log, plan in plans if plan is not None]
+    return FlownInspection(first, shots, list(logs), take_offs)
 
 
 def _utc_offset_s(log: Log) -> float | None:
@@ -133,17 +134,6 @@ def _utc_offset_s(log: Log) -> float | None:
     if math.isfinite(corrected_s):
         return corrected_s
     return offset_ns * 1e-9 if offset_ns else None
-
-
-def _received(log: Log) -> Vec3 | None:
-    """The receiver's place before arming, the last one."""
-    found = None
-    for status in sr.of(log, FcuStatus):
-        if status.armed and found is not None:
-            break
-        if status.gnss_position is not None and all(map(math.isfinite, status.gnss_position)):
-            found = status.gnss_position
-    return found
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -208,8 +198,8 @@ def _write(
     all_ = totals(plan, shots, results)
     flights = flight_names(inspection.logs)
     entries = listed(plan, shots, kept)
-    origin = origin_of(plan, inspection.received)
-    notes = _notes(inspection, origin)
+    origins = origins_of(plan, shots, inspection.take_offs)
+    notes = _notes(inspection, origins, flights)
     surfaces = []
     for number, result in enumerate(results):
         say(f"mosaic of '{result.item.name}'")
@@ -217,7 +207,8 @@ def _write(
         scale = _gsd_map(result, folder / f"gsd_{number}.png")
         surfaces.append(_surface_data(plan, number, result, pyramid, scale))
     photographs = [
-        _photograph_data(plan, entry, results, origin, flights, entry.shot_key in widths) for entry in entries
+        _photograph_data(plan, entry, results, origins.get(entry.item.name), flights, entry.shot_key in widths)
+        for entry in entries
     ]
     data = {
         "tile": TILE_PX,
@@ -226,7 +217,7 @@ def _write(
     }
     script = b"window.INSPECTION = " + msgspec.json.encode(data) + b";\n"
     (folder / DATA).write_bytes(script)
-    _tables(folder, plan, entries, results, origin, flights)
+    _tables(folder, plan, entries, results, origins, flights)
     page = folder / PAGE
     html = page_environment().get_template(TEMPLATE).render(
         plan=plan,
@@ -235,7 +226,7 @@ def _write(
         flights=[_flight(log, name) for log, name in zip(inspection.logs, flights, strict=True)],
         gaps=[(number, gap, gap_cause(gap)) for number, result in enumerate(results) for gap in result.gaps],
         entries=list(enumerate(entries)),
-        geographic=origin is not None,
+        geographic=bool(origins),
         missing_files=missing,
         missing_count=files.not_found + len(unreadable),
         notes=notes,
@@ -341,13 +332,22 @@ def _gsd_map(result: SurfaceResult, path: Path) -> tuple[float, float]:
     return low, limit
 
 
-def _notes(inspection: FlownInspection, origin: Origin | None) -> list[str]:
+def _notes(inspection: FlownInspection, origins: Mapping[str, Origin], flights: Sequence[str]) -> list[str]:
     plan = inspection.plan
-    notes = []
-    if origin is None:
+    notes = [
+        f"{name}: does not show the aircraft disarmed on the ground: its take-off point is not known, and what counts from it "
+        "has no place"
+        for name, take_off in zip(flights, inspection.take_offs, strict=True)
+        if take_off.p_W is None
+    ]
+    if not origins:
         notes.append("no geographic places: neither the plan nor the log has an origin, so there is no GeoJSON")
     elif plan.origin is None:
-        notes.append("geographic places count from the receiver's position before the first take-off")
+        notes.append("geographic places count from the receiver's position before the take-off")
+    if origins and (without := [f"'{item.name}'" for item in plan.items if item.name not in origins]):
+        notes.append(
+            f"no geographic places of {', '.join(without)}: no photograph says where they are from the take-off point"
+        )
     known = {(item.name, place) for item in plan.items for place in item.planned}
     foreign = {key for key in best_shots(inspection.shots) if key not in known}
     if foreign:
@@ -478,15 +478,15 @@ def _tables(
     plan: FlownPlan,
     entries: Sequence[Listed],
     results: Sequence[SurfaceResult],
-    origin: Origin | None,
+    origins: Mapping[str, Origin],
     flights: Sequence[str],
 ) -> None:
     rows = {
-        "photographs.csv": [photograph_row(entry, origin, flights) for entry in entries],
+        "photographs.csv": [photograph_row(entry, origins.get(entry.item.name), flights) for entry in entries],
         "surfaces.csv": [surface_row(result) for result in results],
-        "gaps.csv": [gap_row(gap, origin) for result in results for gap in result.gaps],
+        "gaps.csv": [gap_row(gap, origins.get(result.item.name)) for result in results for gap in result.gaps],
     }
     for name, content in rows.items():
         (folder / name).write_text(csv_text(content), encoding="utf-8", newline="")
-    if origin is not None:
-        (folder / "inspection.geojson").write_bytes(geojson(plan, entries, results, origin, flights))
+    if origins:
+        (folder / "inspection.geojson").write_bytes(geojson(plan, entries, results, origins, flights))

@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from companion.core.arrays import Array
 from companion.core.frames import quat_from_matrix
+from companion.core.messages import WORLD
 from companion.core.trajectory_messages import Vec3
 from companion.planning.camera import CameraPose, PayloadCamera
 from companion.planning.qgc import compass_deg, geographic
@@ -19,6 +21,7 @@ from companion.planning.surfaces import Surface
 from companion.recording.inspection import FlownPlan, InspectedItem, Place, Shot, ShotKey, best_shots
 from companion.recording.inspection_figures import Gap, SurfaceResult
 from companion.recording.inspection_surface import middle_gsd_m, outline
+from companion.recording.inspection_takeoff import TakeOff
 
 DEGREES = 9  # digits of a latitude: 0.1 mm
 MILLIMETRES = 3  # digits of a height
@@ -67,14 +70,50 @@ def listed(plan: FlownPlan, shots: Sequence[Shot], file_of: Mapping[ShotKey, str
     return found
 
 
-def origin_of(plan: FlownPlan, received: Vec3 | None) -> Origin | None:
-    """The geographic place of the take-off point: the plan's, else as the receiver measured it; None: unknown.
+def origins_of(plan: FlownPlan, shots: Sequence[Shot], take_offs: Sequence[TakeOff]) -> dict[str, Origin]:
+    """The geographic place of the plan's zero by name of the item; an item without one has no geographic places.
 
-    received: latitude, longitude [°], altitude [m].
+    The plan's own origin holds for all. Without it the receiver's position at a flight's take-off point counts, which is the
+    zero of items in the world. An item at a bundle stands where the bundle does: its zero is off the take-off point by the
+    median over its photographs of (where the camera was from the take-off point) - (where it was in the plan). An item
+    without such photographs takes those of its bundle, else of the other bundles.
+    take_offs: by the number of the flight.
     """
-    if plan.origin is not None or received is None:
-        return plan.origin
-    return Origin(latitude_deg=received[0], longitude_deg=received[1], altitude_m=received[2])
+    if plan.origin is not None:
+        return {item.name: plan.origin for item in plan.items}
+    found: dict[str, Origin] = {}
+    for flight, take_off in enumerate(take_offs):
+        if take_off.received is None:
+            continue
+        zero = _origin(take_off.received)
+        offsets = _offsets_m(plan, [shot for shot in shots if shot.flight == flight], take_off.p_W)
+        for item in plan.items:
+            if item.frame == WORLD:
+                found.setdefault(item.name, zero)
+            elif offset := offsets.get(item.name):
+                found.setdefault(item.name, _origin(geographic(offset, zero)))
+    all_ = {item.name: item.frame for item in plan.items if item.frame != WORLD and item.name in found}
+    for item in plan.items:
+        nearest = sorted(all_, key=lambda name: all_[name] != item.frame)
+        if item.frame != WORLD and nearest:
+            found.setdefault(item.name, found[nearest[0]])
+    return found
+
+
+def _offsets_m(plan: FlownPlan, shots: Sequence[Shot], takeoff_W: Array | None) -> dict[str, Vec3]:
+    """From the take-off point to the plan's zero, east, north and up, by name of the item at a bundle."""
+    if takeoff_W is None:
+        return {}
+    known: dict[str, list[Array]] = {}
+    for shot in shots:
+        if shot.pose is not None and all(map(math.isfinite, shot.capture.p_WC)):
+            known.setdefault(shot.capture.item, []).append(np.array(shot.capture.p_WC) - takeoff_W - shot.pose.p_W)
+    medians = {name: np.median(offsets, axis=0).tolist() for name, offsets in known.items()}
+    return {name: (east, north, up) for name, (east, north, up) in medians.items()}
+
+
+def _origin(position: Vec3) -> Origin:
+    return Origin(latitude_deg=position[0], longitude_deg=position[1], altitude_m=position[2])
 
 
 def headings(pose: CameraPose, origin: Origin | None) -> tuple[float | None, float]:
@@ -208,16 +247,18 @@ def geojson(
     plan: FlownPlan,
     entries: Sequence[Listed],
     results: Sequence[SurfaceResult],
-    origin: Origin,
+    origins: Mapping[str, Origin],
     flights: Sequence[str],
 ) -> bytes:
-    """Cameras, footprints, missing photographs and gaps (RFC 7946); properties as in the CSV.
+    """Cameras, footprints, missing photographs and gaps (RFC 7946) of the items with an origin; properties as in the CSV.
 
     A footprint on a steep surface has no area on a map: it is the line of its lower edge.
     """
     features: list[Feature] = []
     camera = plan.planning.camera
     for entry in entries:
+        if (origin := origins.get(entry.item.name)) is None:
+            continue
         facts = photograph_row(entry, origin, flights)
         pose = None if entry.shot is None else entry.shot.pose
         if entry.state == "missing" or pose is None:
@@ -231,6 +272,7 @@ def geojson(
     features += [
         _feature("gap", "Point", position(gap.p_plan, origin), gap_row(gap, origin))
         for result in results
+        if (origin := origins.get(result.item.name)) is not None
         for gap in result.gaps
     ]
     return msgspec.json.format(msgspec.json.encode({"type": "FeatureCollection", "features": features}), indent=1)

@@ -6,10 +6,11 @@ import math
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from companion.core.config import ConfigError
 from companion.core.enums import CaptureOutcome
-from companion.core.messages import Capture, CaptureTruth
+from companion.core.messages import Capture, CaptureTruth, FcuStatus, MissionStatus, State
 from companion.mission.plan import load_plan
 from companion.planning.qgc import QgcStation, plan_document
 from companion.planning.stations import HELD_M
@@ -18,11 +19,12 @@ from companion.recording.inspection import best_shots, plan_difference, plan_of_
 from companion.recording.inspection_figures import simulated_figures, surface_results, totals
 from companion.recording.inspection_report import read_inspection
 from companion.recording.inspection_surface import footprint, hit, outline, overlap, project
+from companion.recording.inspection_takeoff import take_off_of
 from companion.recording.log import LogError, read_log
 from companion.recording.writer import LogWriter
 from companion.runtime.flight_record import flight_metadata
 from tests.planning.planning_world import PIER, WALL, planned_surface
-from tests.recording.inspection_world import MISSION, ROOT, VEHICLE, Made, make_log, plan_of
+from tests.recording.inspection_world import MISSION, ROOT, START_S, TAKEOFF_W, VEHICLE, Made, make_log, plan_of
 
 EXACT = Made(error=(0.0, 0.0))
 
@@ -123,8 +125,38 @@ points = [{ p_m = [4.0, 1.0, 3.0], yaw_rad = 0.3 }]
     assert shot.capture.item == "view"
     np.testing.assert_allclose(shot.pose.p_W, shot.true_pose.p_W, atol=1e-9)
     assert not np.allclose(shot.pose.p_W, shot.capture.p_WC, atol=0.1)
+    in_the_air = dict(log) | {"fcu_status": [status for status in log.of(FcuStatus) if status.armed]}
+    assert [s.pose for s in shots_of(in_the_air, plan)] == [None]
     results = surface_results(plan, [shot])
     assert len(results) == 3 and totals(plan, [shot], results).taken == 1
+
+
+def test_a_log_that_begins_in_the_air_does_not_say_where_the_aircraft_took_off(complete):
+    """The first state of such a log is at some height, and so is the first fix of the receiver."""
+    assert take_off_of(complete, True).p_W.tolist() == pytest.approx(TAKEOFF_W)
+    assert take_off_of(complete, True).received == (34.0007, -81.0348, 60.0)
+    armed = [status for status in complete.of(FcuStatus) if status.armed]
+    unheard = replace(armed[0], stamp_s=START_S - 1.0, connected=False, armed=False)  # of a link that was started again
+    for statuses in (armed, [unheard, *armed], []):
+        for satellites in (True, False):
+            found = take_off_of(dict(complete) | {"fcu_status": statuses}, satellites)
+            assert found.p_W is None and found.received is None
+    assert take_off_of(dict(complete) | {"state": complete.of(State)[1:]}, True).p_W is None
+
+
+def test_without_satellites_the_take_off_point_is_where_the_mission_takes_the_aircraft(complete):
+    ground, armed = complete.of(FcuStatus)[:2]
+    carried = replace(armed, stamp_s=armed.stamp_s + 5.0, gnss_position=(34.001, -81.035, 70.0))
+    state = replace(complete.of(State)[0], stamp_s=carried.stamp_s, p_W=(7.0, 8.0, 9.0))
+    taken = MissionStatus(stamp_s=carried.stamp_s + 1.0, phase="ENTER_OFFBOARD", reason="", phase_time_s=0.0, finished=False,
+                          success=False, photographs=0)  # fmt: skip
+    flight = dict(complete) | {
+        "fcu_status": [ground, armed, carried],
+        "state": [complete.of(State)[0], state],
+        "mission_status": [taken],
+    }
+    found = take_off_of(flight, satellites=False)
+    assert found.p_W.tolist() == [7.0, 8.0, TAKEOFF_W[2]] and found.received == (34.001, -81.035, 60.0)
 
 
 def test_a_pose_seen_from_another_bundle_goes_through_the_map(complete):

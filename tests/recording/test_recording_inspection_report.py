@@ -196,10 +196,56 @@ def test_gaps_and_missing_photographs_are_on_the_map(report):
     assert kinds.count("missing") == 7 and kinds.count("gap") == 1 and kinds.count("camera") == 29
 
 
-def test_without_an_origin_there_is_no_geojson_and_a_note(tmp_path):
+def mission_without_origin(folder: Path) -> Path:
     text = MISSION.read_text().replace('"../../', f'"{ROOT}/')
     start, end = text.index("[inspection.origin]"), text.index("[[inspection.bundle]]")
-    (tmp_path / "mission.toml").write_text(text[:start] + text[end:])
+    (folder / "mission.toml").write_text(text[:start] + text[end:])
+    return folder / "mission.toml"
+
+
+def test_a_photograph_is_where_the_aircraft_was_also_after_another_take_off_point_than_planned(tmp_path):
+    """The receiver says where it took off; items at bundles count from the take-off point of the plan."""
+    gnss, away = (34.0007, -81.0348, 60.0), np.array((6.0, -9.0, 0.5))
+    made = Made(skipped=frozenset(range(28, 37)), gnss=gnss, error=(0.0, 0.0))
+    log = read_log(make_log(tmp_path / "flight.mcap", made, mission=mission_without_origin(tmp_path)))
+    takeoff_W = np.array(log["state"][0].p_W) - away
+    log["state"][0].p_W = tuple(takeoff_W.tolist())
+    report = write_inspection_report(read_inspection([log]), tmp_path)
+    features = json.loads((report.page.parent / "inspection.geojson").read_text())["features"]
+    cameras = {f["properties"]["id"]: f for f in features if f["properties"]["kind"] == "camera"}
+    captures = {capture.id: capture for capture in log.of(Capture)}
+    assert cameras.keys() == captures.keys() and len(captures) == 27
+    for number, capture in captures.items():
+        longitude, latitude, altitude = cameras[number]["geometry"]["coordinates"]
+        np.testing.assert_allclose(between(gnss, (latitude, longitude, altitude)), capture.p_WC - takeoff_W, atol=2e-3)
+    # the second pier has no photograph: its places are off as those of the first are
+    missing = [f for f in features if f["properties"]["kind"] == "missing"]
+    plan = plan_of_log(log).find("second pier").planned
+    assert len(missing) == 9
+    for feature in missing:
+        longitude, latitude, altitude = feature["geometry"]["coordinates"]
+        place = (feature["properties"]["row"], feature["properties"]["column"])
+        np.testing.assert_allclose(
+            between(gnss, (latitude, longitude, altitude)), plan[place].pose.p_W + away, atol=2e-3
+        )
+    assert report.notes == ["geographic places count from the receiver's position before the take-off"]
+
+
+def test_a_log_that_begins_in_the_air_gives_no_places_that_count_from_the_take_off(tmp_path):
+    log = read_log(
+        make_log(tmp_path / "flight.mcap", Made(only=frozenset({1})), mission=mission_without_origin(tmp_path))
+    )
+    log["fcu_status"] = [status for status in log["fcu_status"] if status.armed]
+    report = write_inspection_report(read_inspection([log]), tmp_path)
+    assert not (report.page.parent / "inspection.geojson").exists()
+    assert report.notes[0].startswith(
+        "flight.mcap: does not show the aircraft disarmed on the ground: its take-off point"
+    )
+    assert report.notes[0] in Page(report.page.read_text()).text
+
+
+def test_without_an_origin_there_is_no_geojson_and_a_note(tmp_path):
+    mission_without_origin(tmp_path)
     for gnss, there in ((None, False), ((34.0, -81.0, 60.0), True)):
         folder = tmp_path / str(there)
         made = Made(only=frozenset({1}), gnss=gnss)
