@@ -27,12 +27,11 @@ class DataError(ConfigError):
 
 
 def refuse_twice(files: Iterable[Path]) -> None:
-    """Raise `DataError` when a data file is among them twice: it would count as two independent measurements."""
-    seen: set[Path] = set()
-    for file in files:
-        if (place := file.resolve()) in seen:
-            raise DataError(f"{file}: given twice")
-        seen.add(place)
+    """Raise `DataError` when data are among the files twice: they would count as two independent measurements."""
+    from companion.recording.same_flight import repetition
+
+    if line := repetition(files):
+        raise DataError(line)
 
 
 def result(

@@ -67,12 +67,11 @@ def report(logs: tuple[Path, ...], out: Path | None, photographs: tuple[Path, ..
 
 
 def check_given(logs: Sequence[Path], folders: Sequence[Path]) -> None:
-    """Raise `UserError` for a log that is given twice, or a folder that is none."""
-    known: set[Path] = set()
-    for log in logs:
-        if log.resolve() in known:
-            raise UserError(f"{log}: given twice")
-        known.add(log.resolve())
+    """Raise `UserError` for a flight that is given twice, or a folder that is none."""
+    from companion.recording.same_flight import repetition
+
+    if line := repetition(logs):
+        raise UserError(line)
     for folder in folders:
         if not folder.is_dir():
             raise UserError(f"--photographs {folder}: no such folder")

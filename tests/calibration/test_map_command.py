@@ -130,13 +130,12 @@ def test_the_surveys_are_shown_where_they_cannot_be_written(log, site, monkeypat
 
 @pytest.mark.parametrize("other", ["uncertain", "apart"])
 def test_a_flight_that_the_map_does_not_use_is_named_as_such_and_nowhere_else(
-    log, tmp_path, monkeypatch, adjusted_once, other
+    flight, log, tmp_path, monkeypatch, adjusted_once, other
 ):
     """uncertain: its second bundle is not determined; apart: it has no bundle of the other flight."""
     site, out, result = tmp_path / "site.toml", tmp_path / "mapped.toml", tmp_path / "map.json"
     site.write_text(site_text(4))
-    second = tmp_path / "second.mcap"
-    shutil.copy(log, second)
+    second = write_log(tmp_path / "second.mcap", flight, VEHICLE)
 
     def adjusted(data):
         found = once(replace(data, name=str(log)))
@@ -257,6 +256,11 @@ def test_a_whole_flight_has_no_notes(log, site):
     assert read_map_log(log, load_site(site), site, None).notes == []
 
 
-def test_a_log_counts_once(log, site):
+def test_a_flight_counts_once(log, site, tmp_path):
+    """A standard deviation of the map would be too small by a factor of √2."""
     output, status = run(log, log, "--site", site)
-    assert status == 2 and "given twice" in output
+    assert status == 2 and f"{log}: given twice" in output
+    copied = tmp_path / "copied.mcap"
+    shutil.copy(log, copied)
+    output, status = run(log, copied, "--site", site)
+    assert status == 2 and f"{copied}: holds the same data as {log}: given twice" in output
