@@ -7,13 +7,14 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
 from companion.core.enums import CaptureOutcome
 from companion.core.errors import UserError
+from companion.core.exif import taken
 from companion.core.messages import Capture
+from companion.payload.tags import TagError
 
 SUFFIXES = (".jpg", ".jpeg")
 TAKEN = (CaptureOutcome.TAKEN, CaptureOutcome.BLURRED)
@@ -170,24 +171,8 @@ def _matched(pictures: Sequence[Path], found: Sequence[tuple[Path | None, Captur
 
 def _taken_s(picture: Path) -> float | None:
     """DateTimeOriginal as seconds since 1970, by the camera's clock as if it were UTC unless the file names its offset."""
-    from companion.payload.tags import DATE_ORIGINAL, EXIF_IFD, OFFSET_ORIGINAL, SUBSECOND_ORIGINAL, TagError
-
     try:
-        from PIL import Image
+        found = taken(picture)
     except ImportError:
         raise TagError("times of pictures cannot be read: Pillow is missing; install the extra 'photographs'") from None
-    try:
-        with Image.open(picture) as opened:
-            tags = opened.getexif().get_ifd(EXIF_IFD)
-        moment = datetime.strptime(str(tags[DATE_ORIGINAL]).strip("\0 "), "%Y:%m:%d %H:%M:%S").replace(tzinfo=UTC)
-    except Exception:  # noqa: BLE001 - Pillow raises many kinds for broken files
-        return None
-    seconds = moment.timestamp()
-    subsecond = str(tags.get(SUBSECOND_ORIGINAL, "")).strip("\0 ")
-    if subsecond.isdecimal():
-        seconds += int(subsecond) / 10 ** len(subsecond)
-    offset = re.fullmatch(r"([+-])(\d\d):(\d\d)", str(tags.get(OFFSET_ORIGINAL, "")).strip("\0 "))
-    if offset:
-        sign, hours, minutes = offset.groups()
-        seconds -= (1 if sign == "+" else -1) * (3600 * int(hours) + 60 * int(minutes))
-    return seconds
+    return None if found is None else found.clock_s

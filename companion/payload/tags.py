@@ -17,6 +17,7 @@ from xml.sax.saxutils import quoteattr
 import msgspec
 
 from companion.core.errors import UserError
+from companion.core.exif import DATE_ORIGINAL, EXIF_IFD, OFFSET_ORIGINAL, SUBSECOND_ORIGINAL
 from companion.core.frames import rotation_matrix
 from companion.core.messages import Capture
 from companion.planning.camera import PayloadCamera
@@ -26,8 +27,7 @@ SOI, APP0, APP1, SOS = 0xFFD8, 0xFFE0, 0xFFE1, 0xFFDA
 EXIF_HEAD, XMP_HEAD = b"Exif\0\0", b"http://ns.adobe.com/xap/1.0/\0"
 SEGMENT_MAX = 65533
 # Numbers of EXIF 2.3 (JEITA CP-3451C).
-MODEL, EXIF_IFD, GPS_IFD = 0x0110, 0x8769, 0x8825
-EXPOSURE_TIME, DATE_ORIGINAL, OFFSET_ORIGINAL, SUBSECOND_ORIGINAL = 0x829A, 0x9003, 0x9011, 0x9291
+MODEL, GPS_IFD, EXPOSURE_TIME = 0x0110, 0x8825, 0x829A
 FOCAL_LENGTH, LENS_MODEL = 0x920A, 0xA434
 GPS_VERSION, LATITUDE_REF, LATITUDE, LONGITUDE_REF, LONGITUDE, ALTITUDE_REF, ALTITUDE = range(7)
 GPS_TIME, DIRECTION_REF, DIRECTION, DATUM, GPS_DATE, H_ERROR = 7, 16, 17, 18, 29, 31
