@@ -94,6 +94,7 @@ class Shot(NamedTuple):
     true_blur_px: float = math.nan
     error: PoseError | None = None  # in the frame of the nearest bundle seen
     site_error: PoseError | None = None  # in the frame of the site's first bundle
+    format_px: tuple[int, int] | None = None  # size of its picture where that has another ratio than the camera file's
 
     @property
     def key(self) -> ShotKey:
@@ -112,6 +113,11 @@ class Shot(NamedTuple):
     @property
     def sharp(self) -> bool:
         return self.capture.outcome == CaptureOutcome.TAKEN
+
+    @property
+    def shown_pose(self) -> CameraPose | None:
+        """The pose by which it shows its surface: None for a picture of another format, which does not show what was planned."""
+        return self.pose if self.format_px is None else None
 
 
 # --- the plan -------------------------------------------------------------------------------------------------------
@@ -301,7 +307,7 @@ def best_shots(shots: Iterable[Shot]) -> dict[tuple[str, Place], Shot]:
 
 def _rank(shot: Shot) -> tuple[bool, bool, bool, float]:
     blur_px = shot.capture.blur_px
-    return shot.taken, shot.sharp, shot.pose is not None, -blur_px if math.isfinite(blur_px) else -math.inf
+    return shot.taken, shot.sharp, shot.shown_pose is not None, -blur_px if math.isfinite(blur_px) else -math.inf
 
 
 class _Places:

@@ -113,7 +113,7 @@ def is_sharp(shot: Shot, true: bool = False) -> bool:
 
 
 def _pose(shot: Shot, true: bool) -> CameraPose | None:
-    return shot.true_pose if true else shot.pose
+    return shot.true_pose if true else shot.shown_pose
 
 
 def cells_of(size_m: tuple[float, float]) -> tuple[int, int]:

@@ -48,13 +48,18 @@ class Pyramid(NamedTuple):
 def read_picture(path: Path) -> Image8 | None:
     """A photograph as its sensor has it, blue, green, red; None when it cannot be decoded."""
     try:
-        data = np.fromfile(path, np.uint8)
+        return decoded(path.read_bytes())
     except OSError:
         return None
-    if not len(data):
+
+
+def decoded(data: bytes) -> Image8 | None:
+    """The bytes of a file as `read_picture` gives them; None when they are no picture."""
+    if not data:
         return None
     try:
-        return cast(Image8 | None, cv2.imdecode(data, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION))
+        flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
+        return cast(Image8 | None, cv2.imdecode(np.frombuffer(data, np.uint8), flags))
     except cv2.error:
         return None
 

@@ -2,10 +2,11 @@
 
 index.html        the page
 inspection.js     its data; a script, because a page opened as a file may not read other files
-photographs/      the photographs, linked to the originals where the file system can, else copied
+photographs/      copies of the photographs, byte for byte
 previews/         the same, small
 tiles/            the mosaic of each surface
 *.csv, *.geojson  the same figures for other programs
+report.json       its flights and photographs, for the report after it
 """
 
 import math
@@ -23,6 +24,7 @@ import numpy as np
 from companion.core.arrays import Image8
 from companion.core.config import ConfigError
 from companion.core.messages import MissionStatus
+from companion.planning.camera import PayloadCamera
 from companion.planning.sections import Origin
 from companion.recording import series as sr
 from companion.recording.inspection import (
@@ -38,13 +40,29 @@ from companion.recording.inspection import (
 )
 from companion.recording.inspection_figures import Gap, SurfaceResult, Totals, surface_results, totals
 from companion.recording.inspection_files import FoundFiles, find_files, photograph_name
+from companion.recording.inspection_former import (
+    DATA,
+    FOLDER,
+    FORMER,
+    PAGE,
+    PHOTOGRAPHS,
+    UNFINISHED,
+    ReportedFlight,
+    check_replaceable,
+    flights_of,
+    photographs_in,
+    recover,
+    reports_in,
+    retire,
+    write_content,
+)
 from companion.recording.inspection_mosaic import (
     TILE_PX,
     Pictures,
     Placed,
     Pyramid,
+    decoded,
     pixel_size_m,
-    read_picture,
     write_pyramid,
 )
 from companion.recording.inspection_surface import outline
@@ -66,10 +84,8 @@ from companion.recording.inspection_takeoff import TakeOff, take_off_of
 from companion.recording.log import Log, LogError
 from companion.recording.pages import page_environment
 
-FOLDER = "inspection"  # in the folder of the flight report
-UNFINISHED, FORMER = f".{FOLDER}.part", f".{FOLDER}.old"  # beside it while it is written, and while it is replaced
-PAGE, DATA = "index.html", "inspection.js"
 TEMPLATE = "inspection_report.html.j2"
+FORMAT_SAME = 0.01  # of the ratio of width to height: a picture of 16:9 differs from one of 3:2 by 18 %
 PREVIEW_PX = 960  # width
 PREVIEW_QUALITY = 82
 # GSD map: colours from the finest to the limit, and beyond it (red, green, blue).
@@ -93,6 +109,14 @@ class FlownInspection(NamedTuple):
     shots: list[Shot]
     logs: list[Log]
     take_offs: list[TakeOff]  # by the number of the flight
+
+
+class KeptPicture(NamedTuple):
+    """A photograph in the folder of the report."""
+
+    file: str  # inside the folder
+    width_px: int
+    height_px: int
 
 
 class InspectionReport(NamedTuple):
@@ -140,76 +164,78 @@ def _utc_offset_s(log: Log) -> float | None:
 
 
 def write_inspection_report(
-    inspection: FlownInspection, out_dir: Path, folders: Sequence[Path] = (), say: Say = lambda line: None
+    inspection: FlownInspection,
+    out_dir: Path,
+    folders: Sequence[Path] = (),
+    say: Say = lambda line: None,
+    replace: bool = False,
 ) -> InspectionReport:
     """Write the folder `FOLDER` into another one; an earlier report there is replaced once this one is whole.
 
+    Photographs that are found nowhere else are taken from the earlier report. It is kept under another name when it holds
+    one that this report lacks; a note says so.
     folders: where to look for photographs besides the places that the log names. say: called with lines on the progress.
+    replace: also a report of flights that this one does not have.
     Raises `ConfigError` when it cannot be written.
     """
     folder, unfinished, former = out_dir / FOLDER, out_dir / UNFINISHED, out_dir / FORMER
+    flights = flights_of(inspection.logs, flight_names(inspection.logs))
     try:
-        _check_replaceable(folder)
-        for left in (unfinished, former):  # by a run that was interrupted
-            _remove(left)
+        kept = [recover(out_dir)]
+        check_replaceable(folder, flights, replace)
         unfinished.mkdir(parents=True)
         try:
-            report = _write(inspection, unfinished, folders, (folder, unfinished), say)
+            report = _write(inspection, unfinished, folders, reports_in(out_dir), flights, say)
         except BaseException:
             shutil.rmtree(unfinished, ignore_errors=True)
             raise
         if os.path.lexists(folder):
             os.rename(folder, former)
         os.rename(unfinished, folder)
-        _remove(former)
+        kept.append(retire(former, folder))
     except OSError as error:
         raise ConfigError(f"{error.filename or folder}: report cannot be written: {error.strerror}") from None
-    return report._replace(page=folder / PAGE)
-
-
-def _check_replaceable(folder: Path) -> None:
-    """Raises `ConfigError` for a folder that is there and is no earlier report."""
-    if not folder.exists():
-        return
-    if not (folder / DATA).is_file() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(f"{folder}: exists, and is not a report of an inspection: move it away or give --out")
-
-
-def _remove(folder: Path) -> None:
-    if folder.is_symlink():
-        folder.unlink()
-    elif folder.exists():
-        shutil.rmtree(folder)
+    return report._replace(page=folder / PAGE, notes=[*report.notes, *filter(None, kept)])
 
 
 def _write(
-    inspection: FlownInspection, folder: Path, folders: Sequence[Path], reports: Sequence[Path], say: Say
+    inspection: FlownInspection,
+    folder: Path,
+    folders: Sequence[Path],
+    reports: Sequence[Path],
+    reported: Sequence[ReportedFlight],
+    say: Say,
 ) -> InspectionReport:
-    plan, shots = inspection.plan, inspection.shots
-    files = find_files(shots, [log.path for log in inspection.logs], folders, reports)
-    kept, widths = _photographs(inspection, files, folder, say)
+    """reports: the earlier ones, whose folders are not searched; reported: the flights of this one."""
+    plan, camera = inspection.plan, inspection.plan.planning.camera
+    logs = [log.path for log in inspection.logs]
+    former = photographs_in(reports, reported)
+    files = find_files(inspection.shots, logs, folders, [folder, *reports], former)
+    kept = _photographs(inspection.shots, files, folder, say)
+    inspection = inspection._replace(
+        shots=[_with_format(shot, kept.get(shot.key), camera) for shot in inspection.shots]
+    )
+    shots = inspection.shots
     unreadable = [
         f"{photograph_name(shot.capture)}: {files.paths[shot.key]}: cannot be opened as a picture"
         for shot in shots
-        if shot.key in kept and shot.key not in widths
+        if shot.key in files.paths and shot.key not in kept
     ]
     missing = [*files.missing, *unreadable]
+    other_formats = [_format_line(shot, kept[shot.key]) for shot in shots if shot.format_px is not None]
     results = surface_results(plan, shots)
     all_ = totals(plan, shots, results)
     flights = flight_names(inspection.logs)
-    entries = listed(plan, shots, kept)
+    entries = listed(plan, shots, {key: picture.file for key, picture in kept.items()})
     origins = origins_of(plan, shots, inspection.take_offs)
     notes = _notes(inspection, origins, flights)
     surfaces = []
     for number, result in enumerate(results):
         say(f"mosaic of '{result.item.name}'")
-        pyramid = _mosaic(inspection, result.item, files, widths, folder / "tiles" / str(number))
+        pyramid = _mosaic(inspection, result.item, kept, folder, folder / "tiles" / str(number))
         scale = _gsd_map(result, folder / f"gsd_{number}.png")
         surfaces.append(_surface_data(plan, number, result, pyramid, scale))
-    photographs = [
-        _photograph_data(plan, entry, results, origins.get(entry.item.name), flights, entry.shot_key in widths)
-        for entry in entries
-    ]
+    photographs = [_photograph_data(plan, entry, results, origins.get(entry.item.name), flights) for entry in entries]
     data = {
         "tile": TILE_PX,
         "surfaces": surfaces,
@@ -218,6 +244,7 @@ def _write(
     script = b"window.INSPECTION = " + msgspec.json.encode(data) + b";\n"
     (folder / DATA).write_bytes(script)
     _tables(folder, plan, entries, results, origins, flights)
+    write_content(folder, plan.name, reported, {key: picture.file for key, picture in kept.items()})
     page = folder / PAGE
     html = page_environment().get_template(TEMPLATE).render(
         plan=plan,
@@ -229,6 +256,8 @@ def _write(
         geographic=bool(origins),
         missing_files=missing,
         missing_count=files.not_found + len(unreadable),
+        other_formats=other_formats,
+        camera=camera,
         notes=notes,
         fine=FINE,
         limit=LIMIT,
@@ -239,54 +268,64 @@ def _write(
     return InspectionReport(page, all_, missing, notes)
 
 
-def _photographs(
-    inspection: FlownInspection, files: FoundFiles, folder: Path, say: Say
-) -> tuple[dict[ShotKey, str], dict[ShotKey, int]]:
-    """Put the photographs and their previews into the folder.
+def _photographs(shots: Sequence[Shot], files: FoundFiles, folder: Path, say: Say) -> dict[ShotKey, KeptPicture]:
+    """Copy the photographs that can be decoded into the folder, with their previews.
 
-    Returns their names in the folder, and the width [px] of those that can be decoded.
+    A copy is what was decoded, byte for byte: a file that is no picture does not get into a report that is handed on, and who
+    edits the copy does not edit the original.
     """
-    kept: dict[ShotKey, str] = {}
-    widths: dict[ShotKey, int] = {}
+    kept: dict[ShotKey, KeptPicture] = {}
     used: set[str] = set()
-    (folder / "photographs").mkdir()
+    (folder / PHOTOGRAPHS).mkdir()
     (folder / "previews").mkdir()
-    for count, shot in enumerate(inspection.shots, 1):
+    for count, shot in enumerate(shots, 1):
         source = files.paths.get(shot.key)
-        if source is None:
+        data = b"" if source is None else _read(source)
+        picture = decoded(data)
+        if source is None or picture is None:
             continue
-        name = _free_name(f"{shot.capture.id:04d}_{source.name}", used)
-        _link_or_copy(source, folder / "photographs" / name)
-        kept[shot.key] = f"photographs/{name}"
-        picture = read_picture(source)
-        if picture is not None:
-            widths[shot.key] = picture.shape[1]
-            (folder / _preview(kept[shot.key])).write_bytes(_small(picture))
+        name = _free_name(f"{shot.capture.id:04d}_{source.name}", shot.capture.id, used)
+        (folder / PHOTOGRAPHS / name).write_bytes(data)
+        kept[shot.key] = KeptPicture(f"{PHOTOGRAPHS}/{name}", picture.shape[1], picture.shape[0])
+        (folder / _preview(kept[shot.key].file)).write_bytes(_small(picture))
         if count % 50 == 0:
-            say(f"photograph {count} of {len(inspection.shots)}")
-    return kept, widths
+            say(f"photograph {count} of {len(shots)}")
+    return kept
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def _with_format(shot: Shot, picture: KeptPicture | None, camera: PayloadCamera) -> Shot:
+    """The shot with the size of its picture where that has not the camera file's ratio of width to height."""
+    if picture is None:
+        return shot
+    expected_px = picture.width_px * camera.height_px / camera.width_px
+    same = abs(picture.height_px - expected_px) <= max(1.0, FORMAT_SAME * expected_px)
+    return shot if same else shot._replace(format_px=(picture.width_px, picture.height_px))
+
+
+def _format_line(shot: Shot, picture: KeptPicture) -> str:
+    return f"{photograph_name(shot.capture)}: {picture.file}: {picture.width_px} x {picture.height_px} px"
 
 
 def _preview(file: str) -> str:
     return f"previews/{Path(file).stem}.jpg"
 
 
-def _free_name(name: str, used: set[str]) -> str:
-    """A name whose stem no other photograph has, in upper or lower case."""
-    path = Path(re.sub(r"[^\w.\-]+", "_", name))
-    number, free = 1, path
+def _free_name(name: str, number: int, used: set[str]) -> str:
+    """A name whose stem no other photograph has, in upper or lower case. number: of the photograph, which it begins with once."""
+    path = Path(re.sub(r"[^\w.\-]+", "_", re.sub(rf"^({number:04d}_)+", rf"{number:04d}_", name)))
+    copy, free = 1, path
     while free.stem.lower() in used:
-        number += 1
-        free = path.with_stem(f"{path.stem}_{number}")
+        copy += 1
+        free = path.with_stem(f"{path.stem}_{copy}")
     used.add(free.stem.lower())
     return free.name
-
-
-def _link_or_copy(source: Path, target: Path) -> None:
-    try:
-        os.link(source.resolve(), target)
-    except OSError:  # another file system, or one without links
-        shutil.copyfile(source, target)
 
 
 def _small(picture: Image8) -> bytes:
@@ -298,24 +337,29 @@ def _small(picture: Image8) -> bytes:
 
 
 def _mosaic(
-    inspection: FlownInspection, item: InspectedItem, files: FoundFiles, widths: Mapping[ShotKey, int], folder: Path
+    inspection: FlownInspection,
+    item: InspectedItem,
+    pictures: Mapping[ShotKey, KeptPicture],
+    report: Path,
+    folder: Path,
 ) -> Pyramid | None:
-    """The mosaic of a surface from its photographs that can be decoded; None: there is none."""
+    """The mosaic of a surface from its photographs that have the format of the camera file; None: there is none."""
     surface, camera = item.surface, inspection.plan.planning.camera
     assert surface is not None and item.standoff_m is not None
     placed, pixel_m = [], math.inf
     for shot in inspection.shots:
-        planned = item.planned.get(shot.place)
-        if shot.capture.item != item.name or shot.key not in widths or shot.pose is None or planned is None:
+        planned, picture = item.planned.get(shot.place), pictures.get(shot.key)
+        if shot.capture.item != item.name or picture is None or shot.shown_pose is None or planned is None:
             continue
         near_u = planned.uv[0] if planned.uv is not None else 0.0
-        placed.append(Placed(files.paths[shot.key], shot.pose, shot.sharp, near_u))
-        pixel_m = min(pixel_m, camera.gsd_m(item.standoff_m) * camera.width_px / widths[shot.key])
+        placed.append(Placed(report / picture.file, shot.shown_pose, shot.sharp, near_u))
+        pixel_m = min(pixel_m, camera.gsd_m(item.standoff_m) * camera.width_px / picture.width_px)
     if not placed:
         return None
     pixel_m = pixel_size_m(surface, pixel_m)
-    pictures = Pictures(camera, pixel_m, camera.gsd_m(item.standoff_m))
-    return write_pyramid(folder, surface, camera, placed, pixel_m, pictures)
+    return write_pyramid(
+        folder, surface, camera, placed, pixel_m, Pictures(camera, pixel_m, camera.gsd_m(item.standoff_m))
+    )
 
 
 def _gsd_map(result: SurfaceResult, path: Path) -> tuple[float, float]:
@@ -352,6 +396,15 @@ def _notes(inspection: FlownInspection, origins: Mapping[str, Origin], flights: 
     foreign = {key for key in best_shots(inspection.shots) if key not in known}
     if foreign:
         notes.append(f"{len(foreign)} captures are of no photograph of the plan and are left out")
+    formats = [shot for shot in inspection.shots if shot.format_px is not None]
+    if formats:
+        width_px, height_px = formats[0].format_px or (0, 0)
+        camera = plan.planning.camera
+        notes.append(
+            f"{len(formats)} pictures have another format than the {camera.width_px} x {camera.height_px} px of the camera file, "
+            f"such as {photograph_name(formats[0].capture)} with {width_px} x {height_px}: "
+            "mosaic, coverage, GSD and overlap are without them"
+        )
     unplaced = sum(shot.taken and shot.pose is None for shot in inspection.shots)
     if unplaced:
         notes.append(f"{unplaced} photographs have no pose and are not in the mosaic")
@@ -411,14 +464,13 @@ def _photograph_data(
     results: Sequence[SurfaceResult],
     origin: Origin | None,
     flights: Sequence[str],
-    preview: bool,
 ) -> dict[str, Any]:
-    """Facts of a photograph for the page; `edge`: its outline on the surface."""
+    """Facts of a photograph for the page; `edge`: its outline on the surface, empty where it has another format."""
     names = [result.item.name for result in results]
     planned = entry.item.planned[entry.place]
     shot = entry.shot
     edge: list[tuple[float, float]] = []
-    if entry.item.surface is not None:
+    if entry.item.surface is not None and (shot is None or shot.format_px is None):
         pose = shot.pose if shot is not None and shot.taken else None
         near_u = planned.uv[0] if planned.uv is not None else 0.0
         edge = outline(plan.planning.camera, entry.item.surface, pose or planned.pose, near_u)
@@ -427,7 +479,7 @@ def _photograph_data(
         "edge": [[round(u, 3), round(v, 3)] for u, v in edge],
         "state": entry.state,
         "file": entry.file,
-        "preview": _preview(entry.file) if preview else "",
+        "preview": _preview(entry.file) if entry.file else "",
         "title": f"{entry.item.name}, row {entry.place[0]}, column {entry.place[1]}",
         "facts": _facts(entry, origin, flights),
     }
@@ -455,6 +507,8 @@ def _facts(entry: Listed, origin: Origin | None, flights: Sequence[str]) -> list
             ("± position", _value(capture.position_std_m * 100, "cm", 1)),
             ("± attitude", _value(math.degrees(capture.attitude_std_rad), "°", 2)),
         ]
+    if shot.format_px is not None:
+        facts.append(("format", "{} x {} px, not that of the camera file".format(*shot.format_px)))
     if shot.taken and shot.pose is not None:
         heading, elevation = headings(shot.pose, origin)
         facts.append(("camera at", " / ".join(f"{x:.2f}" for x in shot.pose.p_W) + " m"))

@@ -39,11 +39,9 @@ class Listed(NamedTuple):
     shot: Shot | None
     attempts: int
     file: str  # inside the report's folder, "" none
-    gsd_m: float = math.nan  # in the middle of the picture, at its pose; NaN: no picture, pose or surface
-
-    @property
-    def shot_key(self) -> ShotKey | None:
-        return None if self.shot is None else self.shot.key
+    gsd_m: float = (
+        math.nan
+    )  # in the middle of the picture, at its pose; NaN: no picture, pose or surface, or another format
 
     @property
     def state(self) -> str:
@@ -64,8 +62,8 @@ def listed(plan: FlownPlan, shots: Sequence[Shot], file_of: Mapping[ShotKey, str
             shot_ = best.get((item.name, place))
             file = "" if shot_ is None else file_of.get(shot_.key, "")
             gsd_m = math.nan
-            if shot_ is not None and shot_.taken and shot_.pose is not None and item.surface is not None:
-                gsd_m = middle_gsd_m(plan.planning.camera, item.surface, shot_.pose)
+            if shot_ is not None and shot_.taken and shot_.shown_pose is not None and item.surface is not None:
+                gsd_m = middle_gsd_m(plan.planning.camera, item.surface, shot_.shown_pose)
             found.append(Listed(item, place, shot_, attempts.get((item.name, place), 0), file, gsd_m))
     return found
 
@@ -267,7 +265,7 @@ def geojson(
             features.append(_feature(kind, "Point", position(planned.p_W.tolist(), origin), facts))
             continue
         features.append(_feature("camera", "Point", position(pose.p_W.tolist(), origin), facts))
-        if entry.item.surface is not None:
+        if entry.item.surface is not None and entry.shot is not None and entry.shot.format_px is None:
             features += _footprint(camera, entry.item.surface, pose, entry, origin, facts)
     features += [
         _feature("gap", "Point", position(gap.p_plan, origin), gap_row(gap, origin))

@@ -5,8 +5,9 @@ import datetime
 import io
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import cv2
 import matplotlib
@@ -17,17 +18,23 @@ from matplotlib.figure import Figure
 
 from companion.core.config import ConfigError
 from companion.core.messages import WORLD, FcuInfo, FcuText, Truth
+from companion.core.text import plain
 from companion.recording import plots
 from companion.recording import series as sr
 from companion.recording.inspection_figures import SurfaceResult, Totals, surface_results, totals
-from companion.recording.inspection_report import FOLDER, PAGE, read_inspection
-from companion.recording.log import Log, LogError, read_log, side_cars
+from companion.recording.inspection_former import FOLDER, PAGE, read_content
+from companion.recording.inspection_report import read_inspection
+from companion.recording.log import Log, LogError, parts, read_log, side_cars
 from companion.recording.metrics import metrics_from_messages
 from companion.recording.pages import page_environment
+from companion.recording.same_flight import flight_of
 
 TEMPLATE = "report.html.j2"
 THUMBNAIL_PX = 420  # width
+LINE_MAX = 200  # characters of a reason
+OVERVIEW, METRICS = "overview.png", "metrics.json"
 OVERVIEW_DPI = 110
+D = TypeVar("D")
 # Metadata that says which software, computer and configuration flew.
 PROVENANCE = (
     "start_time",
@@ -60,22 +67,57 @@ SECTIONS: tuple[tuple[str, str, Callable[[plots.ShownFlight], Figure | None]], .
 )  # fmt: skip
 
 
-def write_report(log_path: str | Path, out_dir: str | Path) -> Path:
+def report_folder(log_path: Path) -> Path:
+    """Where the reports of a log are by default: beside it, or in ``<log>_report`` where other flights lie beside it, too.
+
+    They stay beside a log that has them there already.
+    """
+    beside, own = log_path.parent, {part.name for part in parts(log_path)}
+    alone = all(other.name in own for other in beside.glob("*.mcap"))
+    if alone or _is_reported(beside, flight_of(log_path)):
+        return beside
+    return beside / f"{log_path.stem}_report"
+
+
+def _is_reported(folder: Path, flight: str) -> bool:
+    content = read_content(folder / FOLDER)
+    shown = [] if content is None else [shown.flight for shown in content.flights]
+    return bool(flight) and flight in (*shown, reported_flight(folder)[1])
+
+
+def reported_flight(folder: Path) -> tuple[str, str]:
+    """Log and flight (`flight_of`) of the flight report in a folder; "" for both where there is none or it does not say it."""
+    try:
+        said = msgspec.json.decode((folder / METRICS).read_bytes(), type=dict[str, Any]).get("log")
+        return (str(said["name"]), str(said["flight"])) if isinstance(said, dict) else ("", "")
+    except (OSError, KeyError, msgspec.MsgspecError):
+        return "", ""
+
+
+def write_report(log_path: str | Path, out_dir: str | Path, replace: bool = False) -> Path:
     """Write ``report.html``, ``overview.png`` and ``metrics.json`` into a folder; returns the report's path.
 
-    Raises `LogError` if the log is not one, `ConfigError` if the folder cannot be written.
+    A figure that cannot be drawn is left out, and a line of the report says so.
+    replace: also the report of another flight.
+    Raises `LogError` if the log is not one, `ConfigError` if the folder cannot be written or has the report of another flight.
     """
     log_path, out_dir = Path(log_path), Path(out_dir)
+    name, flight_there = reported_flight(out_dir)
+    if flight_there and flight_there != (flight_of(log_path) or log_path.name) and not replace:
+        raise ConfigError(
+            f"{out_dir}: has the report of {name}: name another folder (--out), or replace it (--replace)"
+        )
     log, unstamped = read_stamped(log_path)
     flight = plots.ShownFlight(log, _deadline_s(log))
     metrics = metrics_from_messages(log, flight.frame)
+    metrics["log"] = {"name": log_path.name, "flight": flight_of(log_path) or log_path.name}
+    figures: list[dict[str, str]] = []
+    not_drawn: list[str] = []
     with matplotlib.rc_context(rc=cast(Any, plots.STYLE)):
-        figures = []
         for title, caption, draw in SECTIONS:
-            figure = draw(flight)
-            if figure is not None:
-                figures.append({"title": title, "caption": caption.format(where=flight.where), "svg": _svg(figure)})
-        picture = _png(plots.overview(flight))
+            if svg := _drawn(title, partial(_svg_of, draw, flight), not_drawn):
+                figures.append({"title": title, "caption": caption.format(where=flight.where), "svg": svg})
+        picture = _drawn("overview", lambda: _png(plots.overview(flight)), not_drawn)
     inspection, no_inspection = _inspection(log)
     if inspection is not None:
         metrics["inspection"] = inspection.totals._asdict()
@@ -84,7 +126,7 @@ def write_report(log_path: str | Path, out_dir: str | Path) -> Path:
         log=log_path.name,
         metadata=log.metadata,
         truncated=log.truncated,
-        problems=[*log.problems(), *unstamped, *no_inspection],
+        problems=[*log.problems(), *unstamped, *not_drawn, *no_inspection],
         metrics=metrics,
         has_truth=bool(sr.of(log, Truth)),
         where=flight.where,
@@ -96,7 +138,7 @@ def write_report(log_path: str | Path, out_dir: str | Path) -> Path:
         figures=figures,
         photographs=photographs(log_path),
         inspection=inspection,
-        inspection_page=f"{FOLDER}/{PAGE}" if (out_dir / FOLDER / PAGE).is_file() else "",
+        inspection_page=_inspection_page(out_dir, flight_of(log_path)),
         configuration=_configuration(log),
         provenance=_provenance(log),
         generated=f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC",
@@ -104,12 +146,31 @@ def write_report(log_path: str | Path, out_dir: str | Path) -> Path:
     report = out_dir / "report.html"
     try:
         out_dir.mkdir(parents=True, exist_ok=True)
-        (out_dir / "overview.png").write_bytes(picture)
-        (out_dir / "metrics.json").write_bytes(msgspec.json.format(msgspec.json.encode(metrics), indent=2))
+        if picture is not None:
+            (out_dir / OVERVIEW).write_bytes(picture)
+        else:
+            (out_dir / OVERVIEW).unlink(missing_ok=True)
+        (out_dir / METRICS).write_bytes(msgspec.json.format(msgspec.json.encode(metrics), indent=2))
         report.write_text(html, encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{out_dir}: report cannot be written: {error.strerror}") from None
     return report
+
+
+def _drawn(title: str, draw: Callable[[], D], not_drawn: list[str]) -> D | None:
+    """A figure; None, with a line, where it cannot be drawn: the others are worth having."""
+    try:
+        return draw()
+    except Exception as error:  # noqa: BLE001 - a log may hold any numbers, and matplotlib raises many kinds
+        not_drawn.append(f"figure '{title}' cannot be drawn: {type(error).__name__}: {plain(str(error), LINE_MAX)}")
+        return None
+
+
+def _inspection_page(out_dir: Path, flight: str) -> str:
+    """The report of the inspection in the same folder, if it is one of this flight."""
+    content = read_content(out_dir / FOLDER)
+    shown = content is not None and any(shown.flight == flight for shown in content.flights)
+    return f"{FOLDER}/{PAGE}" if shown and (out_dir / FOLDER / PAGE).is_file() else ""
 
 
 def read_stamped(path: Path) -> tuple[Log, list[str]]:
@@ -197,6 +258,12 @@ def photographs(log_path: Path) -> list[dict[str, Any]]:
 
 def _data_url(data: bytes, kind: str) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+
+
+def _svg_of(draw: Callable[[plots.ShownFlight], Figure | None], flight: plots.ShownFlight) -> str:
+    """A figure of `SECTIONS`, "" where the log holds nothing to draw."""
+    figure = draw(flight)
+    return "" if figure is None else _svg(figure)
 
 
 def _svg(figure: Figure) -> str:

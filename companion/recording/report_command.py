@@ -19,7 +19,7 @@ LINES_MAX = 10  # about photographs that are not found
     "--out",
     type=OutputFolder(),
     default=None,
-    help="Folder; default: beside each log, the inspection beside the first.",
+    help="Folder; default: beside each log, or in LOG_report where other logs lie beside it; the inspection beside the first.",
 )
 @click.option(
     "--photographs",
@@ -27,43 +27,59 @@ LINES_MAX = 10  # about photographs that are not found
     multiple=True,
     help="Look for the photographs of an inspection below this folder, too (the camera's card); may be repeated.",
 )
+@click.option("--replace", is_flag=True, help="Replace a report of other flights.")
 @one_line_errors
-def report(logs: tuple[Path, ...], out: Path | None, photographs: tuple[Path, ...]) -> None:
+def report(logs: tuple[Path, ...], out: Path | None, photographs: tuple[Path, ...], replace: bool) -> None:
     """Write the HTML report of each flight LOG, and of the inspection that they flew.
 
-    Several logs of one inspection plan make one report of the inspection.
+    Several logs of one inspection plan make one report of the inspection. A report that cannot be written does not keep the
+    others from being written; the command ends with its line.
     """
     from companion.recording.inspection_report import InspectionReport, read_inspection, write_inspection_report
-    from companion.recording.log import LogError, read_log
-    from companion.recording.report import write_report
+    from companion.recording.log import LogError
+    from companion.recording.report import read_stamped, report_folder, write_report
 
     check_given(logs, photographs)
-    read = [read_log(log) for log in logs]
-    for log in read:
-        for problem in log.problems():
+    failed: list[Exception] = []
+    read = []
+    for path in logs:
+        try:
+            log, unstamped = read_stamped(path)
+        except UserError as error:
+            failed.append(error)
+            continue
+        read.append(log)
+        for problem in [*log.problems(), *unstamped]:
             _say(problem)
-    refused: UserError | None = None
+    # One folder for all that is written of a log, whatever the reports before it have put there.
+    folders = {log.path: report_folder(log.path) for log in read}
     written: InspectionReport | None = None
     try:
-        if (inspection := read_inspection(read)) is not None:
-            written = write_inspection_report(inspection, out or logs[0].parent, photographs, _say)
-        elif len(logs) > 1:
+        if not failed and (inspection := read_inspection(read)) is not None:
+            folder = folders[logs[0]] if out is None else out
+            written = write_inspection_report(inspection, folder, photographs, _say, replace)
+        elif not failed and len(logs) > 1:
             raise LogError(f"{logs[0]}: has no inspection: several logs make one report of an inspection only")
-    except UserError as error:
-        if len(logs) > 1:
-            raise
-        refused = error  # the report of the flight itself does not need it
+    except Exception as error:  # noqa: BLE001 - raised below: the reports of the flights do not need it
+        failed.append(error)
     for number, path in enumerate(logs, 1):
-        folder = path.parent if out is None else out if len(logs) == 1 else out / f"flight_{number}"
-        click.echo(str(write_report(path, folder)))
+        if path not in folders:
+            continue
+        folder = folders[path] if out is None else out if len(logs) == 1 else out / f"flight_{number}"
+        try:
+            click.echo(str(write_report(path, folder, replace)))
+        except Exception as error:  # noqa: BLE001 - raised below: the others can be written
+            failed.append(error)
     if written is not None:
         for line in [*written.notes, *written.missing_files[:LINES_MAX]]:
             _say(line)
         if (more := len(written.missing_files) - LINES_MAX) > 0:
             _say(f"{more} photographs more are not shown: {written.page} lists them")
         click.echo(str(written.page))
-    if refused is not None:
-        raise refused
+    for further in failed[1:]:
+        _say(str(further))
+    if failed:
+        raise failed[0]
 
 
 def check_given(logs: Sequence[Path], folders: Sequence[Path]) -> None:

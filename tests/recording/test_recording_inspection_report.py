@@ -3,7 +3,9 @@
 import csv
 import json
 import math
-from datetime import datetime
+import re
+import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 
 import cv2
@@ -12,9 +14,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
+from PIL import Image
 
 from companion.cli import main
 from companion.core.config import ConfigError
+from companion.core.exif import DATE_ORIGINAL, EXIF_IFD, OFFSET_ORIGINAL
 from companion.core.geodesy import between
 from companion.core.messages import Capture
 from companion.payload.tags import tags_of
@@ -25,6 +29,7 @@ from companion.recording.inspection_mosaic import Pictures, Placed, level_sizes,
 from companion.recording.inspection_report import read_inspection, write_inspection_report
 from companion.recording.inspection_tables import listed
 from companion.recording.log import read_log
+from companion.recording.report import write_report
 from companion.recording.writer import LogWriter
 from companion.runtime.flight_record import flight_metadata
 from companion.view.photographs import camera_of
@@ -355,7 +360,7 @@ def test_photographs_that_are_not_on_the_disk_are_listed_and_nothing_else_is_los
     assert lines[1].endswith("IMG_0003.JPG: cannot be opened as a picture")
     html = (tmp_path / "inspection/index.html").read_text()
     assert "2 photographs that were taken are not shown" in html and "100.0 %" in Page(html).text
-    assert len(list((tmp_path / "inspection/photographs").iterdir())) == 35
+    assert len(list((tmp_path / "inspection/photographs").iterdir())) == 34  # nothing that is no picture
 
 
 @pytest.mark.verify
@@ -432,7 +437,8 @@ def test_a_bare_name_is_not_looked_up_where_the_command_runs(complete_log, tmp_p
     assert find_files([shot], [log], [tmp_path / "monday"]).paths == {shot.key: card}
     assert find_files([shot], [log]).paths == {}
     absolute = shot._replace(capture=replace(shot.capture, file=str(tmp_path / "tuesday/DSC00001.JPG")))
-    assert find_files([absolute], [log], [tmp_path / "monday"]).paths[shot.key].parent.name == "tuesday"
+    both = [tmp_path / "monday", tmp_path / "tuesday"]
+    assert find_files([absolute], [log], both).paths[shot.key].parent.name == "tuesday"
     # Beside the log and on the card: no source is better than the other.
     beside = tmp_path / "flight/DSC00001.JPG"
     beside.write_bytes(b"another picture")
@@ -443,6 +449,171 @@ def test_a_bare_name_is_not_looked_up_where_the_command_runs(complete_log, tmp_p
     ]
     assert find_files([shot], [log], [tmp_path]).missing[0].count("found 3 times") == 1
     assert find_files([shot], [log], [tmp_path / "flight"]).paths == {shot.key: beside}  # one file, found twice
+
+
+def test_a_log_does_not_put_files_from_elsewhere_into_a_report(tmp_path):
+    """A report is handed on; a camera may report any path."""
+    secret, picture = tmp_path / "home/id_rsa", tmp_path / "home/private.jpg"
+    secret.parent.mkdir()
+    secret.write_text("a key")
+    cv2.imwrite(str(picture), np.zeros((20, 30, 3), np.uint8))
+    log = read_log(make_log(tmp_path / "flight/flight.mcap", Made(only=frozenset({1, 2, 3}))))
+    first, second, third = log.of(Capture)
+    first.file, second.file, third.file = str(secret), "../home/private.jpg", str(picture)
+    found = write_inspection_report(read_inspection([log]), tmp_path / "flight")
+    assert not list((found.page.parent / "photographs").iterdir())
+    assert len(found.missing_files) == 3 and all(
+        "neither below the folder of the log" in w for w in found.missing_files
+    )
+    # Below a folder that the user has named they count, as far as they are pictures.
+    first.file = str(secret)
+    found = write_inspection_report(read_inspection([log]), tmp_path / "flight", [tmp_path / "home"])
+    kept = sorted(path.name for path in (found.page.parent / "photographs").iterdir())
+    assert kept == [] and "would be another photograph" in " ".join(found.missing_files)
+    assert "id_rsa: cannot be opened as a picture" in " ".join(found.missing_files)
+
+
+def test_an_edited_copy_in_the_report_leaves_the_original(tmp_path):
+    page = written(tmp_path, Made(only=frozenset({1}))).page
+    original = (tmp_path / "flight_camera/IMG_0001.JPG").read_bytes()
+    (copy,) = (page.parent / "photographs").iterdir()
+    assert copy.read_bytes() == original
+    with copy.open("r+b") as file:
+        file.write(b"edited")
+    assert (tmp_path / "flight_camera/IMG_0001.JPG").read_bytes() == original
+
+
+def test_a_file_with_the_tags_of_another_photograph_is_not_this_one(complete_log, tmp_path):
+    """A local camera begins at 00001.jpg again when its folder was emptied."""
+    shot = read_inspection([complete_log]).shots[0]
+    picture = tmp_path / "photographs/00001.jpg"
+    picture.parent.mkdir()
+    picture.write_bytes(b"picture")
+    absolute = shot._replace(capture=replace(shot.capture, file=str(picture)))
+    log = tmp_path / "flight.mcap"
+    own = {"id": 1, "attempt": 1, "p_WC": shot.capture.p_WC, "pose_source": "flight", "utc": None}
+    utc = datetime.fromtimestamp(shot.utc_s, UTC).isoformat(timespec="milliseconds")
+    for changes, there in (
+        ({}, True),
+        ({"id": 2}, False),
+        ({"p_WC": (1.0, 2.0, 3.0)}, False),
+        # Poses that were found after the flight are others than those of the log; the time is the same.
+        ({"p_WC": (1.0, 2.0, 3.0), "pose_source": "adjustment", "utc": utc}, True),
+        ({"p_WC": (1.0, 2.0, 3.0), "pose_source": "adjustment", "utc": "2026-01-01T00:00:00.000+00:00"}, False),
+        ({"p_WC": None, "utc": "2026-01-01T00:00:00.000+00:00"}, True),  # by a clock that was set later
+    ):
+        picture.with_suffix(".json").write_bytes(msgspec.json.encode(own | changes))
+        found = find_files([absolute], [log])
+        assert found.paths == ({shot.key: picture} if there else {}), changes
+        assert there or found.missing[0].endswith(f"not found: {picture} has the tags of another photograph")
+
+
+@pytest.mark.parametrize(
+    ("hours", "offset", "there"),
+    [(0.05, "+00:00", True), (2.0, None, True), (2.0, "+02:00", True), (2.0, "+00:00", False), (-24.0, None, False)],
+)
+def test_a_file_that_was_taken_at_another_time_is_not_this_photograph(complete_log, tmp_path, hours, offset, there):
+    """hours: by which the camera's clock is ahead of UTC; a clock without an offset may show the time of any zone."""
+    shot = read_inspection([complete_log]).shots[0]
+    exif = Image.Exif()
+    exif[EXIF_IFD] = {DATE_ORIGINAL: f"{datetime.fromtimestamp(shot.utc_s + 3600 * hours, UTC):%Y:%m:%d %H:%M:%S}"}
+    if offset:
+        exif[EXIF_IFD][OFFSET_ORIGINAL] = offset
+    Image.new("RGB", (30, 20)).save(tmp_path / "IMG_0001.JPG", exif=exif)
+    found = find_files([shot], [tmp_path / "flight.mcap"])
+    assert bool(found.paths) is there
+    assert there or "by its EXIF data" in found.missing[0]
+
+
+def test_a_picture_of_another_format_is_in_neither_mosaic_nor_coverage(tmp_path):
+    log = make_log(tmp_path / "flight.mcap")
+    whole = write_inspection_report(read_inspection([read_log(log)]), tmp_path / "whole").page.parent
+    cropped = sorted((tmp_path / "flight_camera").iterdir())[9:27]  # the deck
+    for path in cropped:
+        picture = cv2.imread(str(path))
+        cv2.imwrite(str(path), picture[16:185])  # 16:9
+    found = write_inspection_report(read_inspection([read_log(log)]), tmp_path)
+    first, deck, second = csv.DictReader((found.page.parent / "surfaces.csv").open())
+    assert float(deck["coverage"]) == 0.0 and deck["taken"] == "18" and float(first["coverage"]) == 1.0
+    assert data_of(found.page.parent)["surfaces"][1]["tiles"] == []
+    assert data_of(whole)["surfaces"][1]["tiles"] and found.totals.coverage < 0.7
+    (note,) = [note for note in found.notes if "format" in note]
+    assert note.startswith(
+        "18 pictures have another format than the 6000 x 4000 px of the camera file, such as photograph 10"
+    )
+    html = found.page.read_text()
+    assert html.count(".JPG: 300 x 169 px</li>") == 18
+    shown = [p for p in data_of(found.page.parent)["photographs"] if p["title"].startswith("deck")]
+    assert all(p["preview"] and not p["edge"] for p in shown)
+    kinds = [f["properties"] for f in json.loads((found.page.parent / "inspection.geojson").read_text())["features"]]
+    assert {p["kind"] for p in kinds if p.get("item") == "deck"} == {"camera"}
+
+
+# --- the report before --------------------------------------------------------------------------------------------------
+
+
+def flown_on(folder: Path, day: str, made: Made, seed: int) -> Path:
+    """A log whose pictures are on the card, under the same names on each day."""
+    card = folder / "card/camera"
+    shutil.rmtree(card, ignore_errors=True)
+    return make_log(folder / day / "flight.mcap", made, seed=seed, folder=card)
+
+
+def test_photographs_of_a_card_that_was_formatted_stay_in_the_report(tmp_path):
+    """Both days have IMG_0001 and so on; the card holds those of the second."""
+    monday = flown_on(tmp_path, "monday", Made(only=frozenset({1, 2, 3})), 1)
+    card = ["--photographs", tmp_path / "card"]
+    assert run(monday, *card)[0] == 0
+    tuesday = flown_on(tmp_path, "tuesday", Made(only=frozenset({4, 5, 6})), 2)
+    second = {path.read_bytes() for path in (tmp_path / "card/camera").iterdir()}
+    folder = tmp_path / "monday/inspection"
+    first = {path.read_bytes() for path in (folder / "photographs").iterdir()}
+    for _ in range(2):  # made again it is the same
+        status, output = run(monday, tuesday, *card)
+        assert status == 0 and "not found" not in output and "kept" not in output, output
+        files = {int(path.name[:4]): path.read_bytes() for path in (folder / "photographs").iterdir()}
+        assert {files[number] for number in (1, 2, 3)} == first and {files[number] for number in (4, 5, 6)} == second
+        assert not list(folder.parent.glob("inspection_*"))
+    assert sorted(path.name for path in (folder / "photographs").iterdir())[0] == "0001_IMG_0001.JPG"
+
+
+def test_a_report_with_photographs_that_the_new_one_lacks_is_kept(tmp_path):
+    monday = flown_on(tmp_path, "monday", Made(only=frozenset({1, 2})), 1)
+    out = ["--photographs", tmp_path / "card", "--out", tmp_path / "out"]
+    assert run(monday, *out)[0] == 0
+    first = {path.read_bytes() for path in (tmp_path / "out/inspection/photographs").iterdir()}
+    tuesday = flown_on(tmp_path, "tuesday", Made(only=frozenset({1, 2})), 2)
+    before = (tmp_path / "out/inspection/index.html").read_text()
+    status, output = run(tuesday, *out)
+    assert status == 2 and "inspection: is the report of flight.mcap: name all logs" in output.splitlines()[-1]
+    assert (tmp_path / "out/inspection/index.html").read_text() == before
+    status, output = run(tuesday, *out, "--replace")
+    kept = tmp_path / "out/inspection_former"
+    assert (
+        status == 0 and f"{kept}: the report before, kept because 2 of its photographs are not in the new one" in output
+    )
+    assert {path.read_bytes() for path in (kept / "photographs").iterdir()} == first
+    # and from there they come back
+    status, output = run(monday, tuesday, "--photographs", tmp_path / "card", "--out", tmp_path / "out")
+    assert status == 0 and len(list((tmp_path / "out/inspection/photographs").iterdir())) == 4
+
+
+def test_a_run_that_was_ended_between_two_names_loses_no_photograph(tmp_path):
+    page = written(tmp_path, Made(only=frozenset({1}))).page
+    shutil.rmtree(tmp_path / "flight_camera")
+    page.parent.rename(tmp_path / ".inspection.old")
+    found = write_inspection_report(read_inspection([read_log(tmp_path / "flight.mcap")]), tmp_path)
+    assert found.missing_files == [] and len(list((page.parent / "photographs").iterdir())) == 1
+
+
+def test_a_report_does_not_take_files_from_outside_of_the_one_before(tmp_path):
+    page = written(tmp_path, Made(only=frozenset({1}))).page
+    shutil.rmtree(tmp_path / "flight_camera")
+    cv2.imwrite(str(tmp_path / "private.jpg"), np.zeros((20, 30, 3), np.uint8))
+    content = page.parent / "report.json"
+    content.write_text(re.sub(r"photographs/[^\"]*", "../private.jpg", content.read_text()))
+    found = write_inspection_report(read_inspection([read_log(tmp_path / "flight.mcap")]), tmp_path)
+    assert len(found.missing_files) == 1 and not list((page.parent / "photographs").iterdir())
 
 
 def test_removing_the_report_leaves_the_photographs(tmp_path):
@@ -493,6 +664,64 @@ def test_photographs_in_the_report_that_is_replaced_are_not_found_twice(tmp_path
         copied.with_name("IMG_0001.JPG").write_bytes(copied.read_bytes())
 
 
+# --- several logs in one folder -----------------------------------------------------------------------------------------
+
+
+def test_each_log_of_a_folder_has_reports_of_its_own(tmp_path):
+    logs = [make_log(tmp_path / f"00004{n}_a.mcap", Made(only=frozenset({n})), seed=n) for n in (1, 2)]
+    for log in logs:
+        status, output = run(log)
+        folder = tmp_path / f"{log.stem}_report"
+        assert status == 0 and output.splitlines()[-1] == str(folder / "inspection/index.html")
+        assert "inspection/index.html" in Page((folder / "report.html").read_text()).links
+    status, output = run(*logs)
+    assert status == 0, output
+    names = [json.loads((tmp_path / f"{log.stem}_report/metrics.json").read_text())["log"]["name"] for log in logs]
+    assert names == [log.name for log in logs]
+    rows = list(csv.DictReader((tmp_path / "000041_a_report/inspection/photographs.csv").open()))
+    assert {row["log"] for row in rows if row["log"]} == {log.name for log in logs}
+    # the inspection of one of them alone would replace that of both
+    status, output = run(logs[0])
+    assert status == 2 and "is the report of 000042_a.mcap" in output.splitlines()[-1]
+
+
+def test_reports_stay_beside_a_log_to_which_another_one_came(tmp_path):
+    first = make_log(tmp_path / "a.mcap", Made(only=frozenset({1})))
+    assert run(first)[0] == 0
+    shutil.rmtree(tmp_path / "a_camera")
+    second = make_log(tmp_path / "b.mcap", Made(only=frozenset({2})), seed=2)
+    status, output = run(first)
+    assert status == 0 and "not found" not in output and not (tmp_path / "a_report").exists()
+    assert run(second)[0] == 0 and (tmp_path / "b_report/report.html").exists()
+
+
+def test_a_flight_report_does_not_replace_that_of_another_flight(tmp_path):
+    logs = [make_log(tmp_path / f"{name}.mcap", Made(only=frozenset({1})), seed=1) for name in "ab"]
+    assert run(logs[0], "--out", tmp_path / "out")[0] == 0
+    status, output = run(logs[1], "--out", tmp_path / "out")
+    assert status == 2 and "out: has the report of a.mcap" in output and "--replace" in output.splitlines()[-1]
+    assert run(logs[1], "--out", tmp_path / "out", "--replace")[0] == 0
+
+
+def test_the_flight_report_links_the_inspection_of_its_own_flight_alone(tmp_path):
+    logs = [make_log(tmp_path / name / "flight.mcap", Made(only=frozenset({1})), seed=1) for name in "ab"]
+    write_inspection_report(read_inspection([read_log(logs[0])]), tmp_path / "b")
+    assert "inspection/index.html" not in Page(write_report(logs[1], tmp_path / "b").read_text()).links
+
+
+@pytest.mark.parametrize("broken", ["not a log", "another plan"])
+def test_one_log_that_fails_does_not_keep_the_others_from_their_reports(tmp_path, broken):
+    good, bad = make_log(tmp_path / "good.mcap", Made(only=frozenset({1}))), tmp_path / "bad.mcap"
+    if broken == "not a log":
+        bad.write_text("no log")
+    else:
+        LogWriter(bad, flight_metadata(VEHICLE, ROOT / "config/missions/bridge_hover.toml")).close()
+    status, output = run(bad, good)
+    assert status == 2 and "bad.mcap" in output.splitlines()[-1]
+    assert (tmp_path / "good_report/report.html").exists()
+    assert not list(tmp_path.glob("*/inspection"))
+
+
 # --- the command --------------------------------------------------------------------------------------------------------
 
 
@@ -530,6 +759,7 @@ def test_the_flight_report_has_the_figures_of_the_inspection(tmp_path):
     ("words", "message"),
     [
         (["flight.mcap", "flight.mcap"], "given twice"),
+        (["flight.mcap", "copy.mcap"], "copy.mcap: holds the same data as flight.mcap"),
         (["flight.mcap", "plain.mcap"], "plain.mcap: has no inspection"),
         (["plain.mcap", "flight.mcap"], "plain.mcap: has no inspection"),
         (["plain.mcap", "plain_b.mcap"], "several logs make one report of an inspection only"),
@@ -541,6 +771,7 @@ def test_the_flight_report_has_the_figures_of_the_inspection(tmp_path):
 def test_bad_input_is_one_line(tmp_path, monkeypatch, words, message):
     monkeypatch.chdir(tmp_path)
     make_log(tmp_path / "flight.mcap", Made(only=frozenset({1})))
+    shutil.copy("flight.mcap", "copy.mcap")
     for name in ("plain.mcap", "plain_b.mcap"):
         LogWriter(tmp_path / name, flight_metadata(VEHICLE, ROOT / "config/missions/bridge_hover.toml")).close()
     status, output = run(*words)

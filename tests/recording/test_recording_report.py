@@ -120,6 +120,14 @@ def test_a_message_without_a_stamp_is_left_out_with_a_line(flight, tmp_path, sta
     assert "Position" in headings(html)
 
 
+def test_a_figure_that_cannot_be_drawn_does_not_keep_the_others_from_the_report(flight, tmp_path):
+    first, *others = flight["sent_setpoint"]
+    broken = dict(flight) | {"sent_setpoint": [replace(first, thrust=1e308), *others]}
+    html = write_report(recorded(tmp_path / "flight.mcap", broken), tmp_path).read_text()
+    assert "figure &#39;Attitude&#39; cannot be drawn: OverflowError" in html
+    assert "Attitude" not in headings(html) and "Position" in headings(html)
+
+
 def test_a_report_that_cannot_be_written_is_one_line(flight_without_truth, tmp_path):
     path = recorded(tmp_path / "flight.mcap", {"mission_status": flight_without_truth["mission_status"]})
     with pytest.raises(ConfigError, match="report cannot be written"):
