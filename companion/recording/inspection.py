@@ -177,14 +177,16 @@ def rules_of_log(log: Log) -> PlanningRules:
 
 
 def _with_plan_files(inspection: Inspection, log: Log, folder: Path) -> Inspection:
-    """The inspection, its `.plan` files written into a folder."""
+    """The inspection, its `.plan` files written into a folder; raises `LogError` for one that the log does not hold."""
     try:
         texts = msgspec.json.decode(log.metadata.get("plans", "{}"), type=dict[str, str])
     except msgspec.MsgspecError as error:
         raise LogError(f"{log.path}: the plan files in the log cannot be read: {error}") from None
     items = []
     for number, item in enumerate(inspection.item):
-        if isinstance(item, QgcItem) and item.file in texts:
+        if isinstance(item, QgcItem):
+            if item.file not in texts:  # the log does not choose a file of this computer in its place
+                raise LogError(f"{log.path}: does not hold the file {item.file} of inspection.item '{item.name}'")
             (folder / f"{number}.plan").write_text(texts[item.file], encoding="utf-8")
             item = msgspec.structs.replace(item, file=f"{number}.plan")
         items.append(item)

@@ -431,6 +431,10 @@ def test_flights_of_another_plan_of_qgroundcontrol_or_from_another_origin_are_re
         return read_log(make_log(tmp_path / f"{name}.mcap", Made(only=frozenset({1})), mission=mission))
 
     first, longer = flown("first", 9.0), flown("longer", 9.0, wait_s=3.0)
+    plans, first.metadata["plans"] = first.metadata["plans"], "{}"
+    with pytest.raises(LogError, match="does not hold the file visit.plan of inspection.item 'visit'"):
+        plan_of_log(first)
+    first.metadata["plans"] = plans
     assert len(read_inspection([first, longer]).shots) == 2  # the same photographs after a longer stop
     other = "other.mcap: is not a flight of the plan of first.mcap: inspection.item 'visit' has other photographs"
     with pytest.raises(LogError, match=other):
