@@ -28,7 +28,7 @@ def taken(picture: Path) -> Taken | None:
         return None
     seconds = moment.timestamp()
     subsecond = str(tags.get(SUBSECOND_ORIGINAL, "")).strip("\0 ")
-    if subsecond.isdigit():
+    if subsecond.isdecimal():
         seconds += int(subsecond) / 10 ** len(subsecond)
     offset = re.fullmatch(r"([+-])(\d\d):(\d\d)", str(tags.get(OFFSET_ORIGINAL, "")).strip("\0 "))
     if offset:
