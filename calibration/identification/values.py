@@ -100,7 +100,9 @@ def rotor_drag_changes(found: Identification, source: str) -> list[Change]:
         along, along_note = round(value, 4), f"{beside} ± {interval:.3f}"
     else:
         along = found.vehicle.drag.linear_1_s[2] if found.vehicle else 0.0
-        along_note = f"{beside} {'kept' if found.vehicle else 'unknown'}, uncertain in the log: {value:.2f} ± {interval:.2f}"
+        along_note = (
+            f"{beside} {'kept' if found.vehicle else 'unknown'}, uncertain in the log: {value:.2f} ± {interval:.2f}"
+        )
     low, high = drags.thrust_range_m_s2
     note = f"{source}: c_d ± {100.0 * half / c_d:.0f} %, thrust of {low:.1f} to {high:.1f} m/s²"
     return [
