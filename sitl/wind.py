@@ -12,7 +12,7 @@ The mean is the same at every height unless the scenario has `[wind.shear]`. The
 neutral boundary layer (MIL-F-8785C, section 3.7.3.1; R. Stull, "An Introduction to Boundary Layer Meteorology",
 section 9.7): with the height h over the ground and the roughness z₀
 
-    u(h) = u(h_ref) ln(h / z₀) / ln(h_ref / z₀),   0 below z₀.
+    u(h) = u(h_ref) ln(h / z₀) / ln(h_ref / z₀),   0 below z₀, u(h_ref) above h_ref.
 
 Gusts and turbulence are left as they are: near the ground they fall much less than the mean.
 """
@@ -76,7 +76,10 @@ class Jet(Section, frozen=True):
 
 
 class WindShear(Section, frozen=True):
-    """The `[wind.shear]` table of a scenario: how the mean falls towards the ground, z = 0 of W."""
+    """The `[wind.shear]` table of a scenario: how the mean falls from a height towards the ground, z = 0 of W.
+
+    Above that height it is left as it is: a scenario states the wind where its aircraft flies.
+    """
 
     roughness_m: Annotated[float, number(1e-4, 1.0, "m; short grass 0.01, meadow 0.03, crops and bushes 0.1")]
     reference_height_m: Annotated[float, number(1.0, 300.0, "m over the ground, where the mean is wind.mean_m_s")]
@@ -89,10 +92,11 @@ class WindShear(Section, frozen=True):
             )
 
     def factor(self, height_m: float) -> float:
-        """Mean at a height over that at the reference height; 0 below the roughness."""
+        """Mean at a height over that of the scenario: 0 below the roughness, 1 above the reference height."""
         if height_m <= self.roughness_m:
             return 0.0
-        return math.log(height_m / self.roughness_m) / math.log(self.reference_height_m / self.roughness_m)
+        factor = math.log(height_m / self.roughness_m) / math.log(self.reference_height_m / self.roughness_m)
+        return min(factor, 1.0)
 
 
 class WindConfig(Section, frozen=True):

@@ -43,7 +43,7 @@ from companion.mission.snapshot import SEEN_S, SafetySnapshot
 from companion.mission.tilt_error import TiltErrorTrend, tilt_error
 from companion.mission.trends import (
     BatteryTrend,
-    CommandTrend,
+    CarriedTrend,
     ControlTrend,
     InnovationTrend,
     TiltTrend,
@@ -98,7 +98,7 @@ class MissionInputs:
         self._tilt = TiltTrend(vehicle.controller.tilt_max_rad)
         self._wind, self._wind_by_tilt = WindTrend(vehicle.controller.tilt_max_rad), False
         self._tilt_error = TiltErrorTrend(vehicle.safety.tilt_error_rad)
-        self._commands = CommandTrend(vehicle.controller.tilt_max_rad)
+        self._carried = CarriedTrend(vehicle.controller.tilt_max_rad)
         self._unhealthy_at_start: frozenset[FcuSystem] = frozenset()
         self._position_expected = self._voltage_expected = self._ground_expected = False
         self._voltage_s = -math.inf
@@ -440,10 +440,14 @@ class MissionInputs:
         attitude, sent = self.latest.fresh(FcuAttitude, now_s), self.latest.fresh(SentSetpoint, now_s)
         if attitude is None or sent is None or self.mode != FcuMode.OFFBOARD:
             self._tilt_error.reset()
-            self._commands.reset()
         else:
             self._tilt_error.take(now_s, tilt_error(attitude.q_WB, sent))
-            self._commands.take(now_s, sent)
+        if self.mode != FcuMode.OFFBOARD:
+            self._carried.reset()
+        elif sent is not None and self.state is not None and self.state_age_s(now_s) <= self._limits.state_age_s:
+            control = self.control(now_s)
+            cone = control is not None and control.active == ControlSource.PID
+            self._carried.take(now_s, sent, self.state, cone)
 
     def note_flight(self, now_s: float) -> None:
         """Follow battery and wind; called in every step in which the setpoints of this stack move the aircraft."""
@@ -653,7 +657,7 @@ class MissionInputs:
             flight_time_left_s=self._battery.time_left_s,
             wind_share=self._tilt.share(now_s),
             strong_wind=self.strong_wind,
-            commanded_tilt=self._commands.share(now_s),
+            carried_m=self._carried.moved_m(now_s),
             paused_phase=paused_phase if phase == Phase.PAUSE else None,
             ground_age_s=self._ground_age_s(now_s),
             px4_without_position=self.px4_without_position(),

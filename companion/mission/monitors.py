@@ -60,7 +60,7 @@ LANDING_M_S = 0.7  # MPC_LAND_SPEED
 LANDING_SPARE_S = 15.0  # ground detection, disarming
 STRONG_WIND_SHARE = 0.95  # the same in the mean of ten seconds: the next gust carries the aircraft away
 CARRIED_PART = 0.5  # of safety.control_error_m: with no tilt left there is nothing to wait for
-CARRIED_SHARE = 0.97  # of the tilt, commanded for two seconds: the controller has no more
+CARRIED_M = 0.5  # in two seconds: slower, the wind and the tilt are nearly even
 WIND_SHARE = 0.85  # of controller.tilt_max_rad, in the mean of a minute: no gust can be answered any more
 GROUND_AGE_S = 10.0  # its heartbeat comes once a second
 TOUCHDOWN_TILT_RAD = 0.26  # 15°: the slope on which legs of this width still stand
@@ -287,13 +287,13 @@ def _control_error(s: SafetySnapshot) -> float | None:
 
 
 def _carried(s: SafetySnapshot) -> float | None:
-    """How far the aircraft is from its reference while the controller has no more tilt to bring it back [m].
+    """How far the aircraft is from its reference while the wind carries it, with no more tilt to bring it back [m].
 
     None also where PX4 has no position: there this stack would sink with the same tilt.
     """
-    if s.commanded_tilt is None or s.px4_without_position:
+    if s.carried_m is None or s.px4_without_position:
         return None
-    return _control_error(s) if s.commanded_tilt >= CARRIED_SHARE else 0.0
+    return _control_error(s) if s.carried_m >= CARRIED_M else 0.0
 
 
 def _tilt(s: SafetySnapshot) -> float | None:

@@ -90,7 +90,7 @@ class SafetySnapshot:
     strong_wind: float | None = (
         None  # part of that tilt that the disturbance of the last seconds takes; None: not known
     )
-    commanded_tilt: float | None = None  # part of that tilt which the setpoints of two seconds take; None: not known
+    carried_m: float | None = None  # moved against the lean in two seconds, with no tilt left; None: not known
     way_home_s: float | None = None  # to the end of the return; None: not known
     paused_phase: Phase | None = None  # in PAUSE: the phase that it interrupted
     ground_age_s: float | None = None  # since a ground station was last heard; None: there was none at the start

@@ -5,8 +5,8 @@ from collections import deque
 from statistics import linear_regression, median
 
 from companion.core.enums import Sensor
-from companion.core.frames import GRAVITY_M_S2, rotation_matrix
-from companion.core.messages import ControlStatus, EstimatorStatus, SentSetpoint
+from companion.core.frames import GRAVITY_M_S2, rotation_matrix, rpy_from_quat
+from companion.core.messages import ControlStatus, EstimatorStatus, SentSetpoint, State
 from companion.core.trajectory_messages import Quat, Vec3
 
 WINDOW_S = 1.0
@@ -20,7 +20,9 @@ WIND_S = (
 )
 WIND_MIN_S = 2.5  # less than PX4 climbs and holds before offboard
 WIND_PERIOD_S = 0.1
-COMMANDS_S = 2.0  # over which the commanded tilt is averaged: longer than a gust that the aircraft comes back from
+CARRIED_S = 2.0  # longer than a gust that the aircraft comes back from
+CARRIED_GAP_S = 0.3  # between two samples; the mission takes one in each step
+CARRIED_SHARE = 0.97  # of the tilt, in the mean of that time: the controller has no more
 UPRIGHT_COS = 0.3  # an aircraft that lies over by more than 72° does not hover
 REMAINING_MIN = 0.1  # charge at which PX4's estimate is no longer good for a landing
 
@@ -198,28 +200,48 @@ class WindTrend:
         return math.sin(math.atan2(math.hypot(east, north), GRAVITY_M_S2 - up)) / self._most
 
 
-class CommandTrend:
-    """How much of the tilt that it may use the controller commands: roll or pitch, the larger, in the mean of two seconds.
+class CarriedTrend:
+    """How far the wind carries the aircraft while the controller has no tilt left: over two seconds, against its own lean.
 
-    The limit is that of each of the two angles, as in the controller (`acados_gen.ocp`).
+    At the limit is what the controller asks for or what the filter says, whichever leans more: the commands contain what
+    the flight controller's own attitude is wrong by. The NMPC bounds roll and pitch each (`acados_gen.ocp`), the fallback the
+    whole tilt. A return that makes way with all of the tilt moves with its lean, and is not carried.
     """
 
     def __init__(self, tilt_max_rad: float) -> None:
         self._most_rad = tilt_max_rad
-        self._samples: deque[tuple[float, float]] = deque()  # time, share
+        self._samples: deque[tuple[float, float, Vec3, Vec3]] = deque()  # time, share of the tilt, position, body z
 
     def reset(self) -> None:
         self._samples.clear()
 
-    def take(self, now_s: float, sent: SentSetpoint) -> None:
+    def take(self, now_s: float, sent: SentSetpoint, state: State, cone: bool) -> None:
+        """cone: the fallback flies."""
         samples = self._samples
-        samples.append((now_s, max(abs(sent.roll_rad), abs(sent.pitch_rad)) / self._most_rad))
-        while len(samples) > 1 and samples[1][0] <= now_s - COMMANDS_S:
+        if samples and now_s - samples[-1][0] > CARRIED_GAP_S:
+            samples.clear()
+        roll, pitch, _ = rpy_from_quat(state.q_WB)
+        leans = (_lean_rad(sent.roll_rad, sent.pitch_rad, cone), _lean_rad(roll, pitch, cone))
+        x, y, z = rotation_matrix(state.q_WB)[:, 2].tolist()
+        samples.append((now_s, max(leans) / self._most_rad, state.p_W, (x, y, z)))
+        while len(samples) > 1 and samples[1][0] <= now_s - CARRIED_S:
             samples.popleft()
 
-    def share(self, now_s: float) -> float | None:
-        """0 to about 1; None: not two seconds of them."""
+    def moved_m(self, now_s: float) -> float | None:
+        """Against the mean lean [m]; 0 while there is tilt left; None: not known for two seconds."""
         samples = self._samples
-        if not samples or samples[0][0] > now_s - COMMANDS_S:
+        if not samples or samples[0][0] > now_s - CARRIED_S or samples[-1][0] < now_s - CARRIED_GAP_S:
             return None
-        return math.fsum(share for _, share in samples) / len(samples)
+        if math.fsum(share for _, share, _, _ in samples) < CARRIED_SHARE * len(samples):
+            return 0.0
+        lean_x, lean_y = (math.fsum(z_W[axis] for _, _, _, z_W in samples) for axis in (0, 1))
+        (_, _, before, _), (_, _, now, _) = samples[0], samples[-1]
+        along = (now[0] - before[0]) * lean_x + (now[1] - before[1]) * lean_y
+        return -along / math.hypot(lean_x, lean_y)
+
+
+def _lean_rad(roll_rad: float, pitch_rad: float, cone: bool) -> float:
+    """The larger of roll and pitch, or the whole tilt."""
+    if cone:
+        return math.acos(max(-1.0, min(1.0, math.cos(roll_rad) * math.cos(pitch_rad))))
+    return max(abs(roll_rad), abs(pitch_rad))

@@ -353,12 +353,12 @@ CASES: dict[str, Case] = {
     ),
     "sustained_wind": Case(fields(wind_share=0.85), fields(wind_share=0.86), (fields(wind_share=None),)),
     "carried_away": Case(
-        all_of(of("control", position_error_m=0.99), fields(commanded_tilt=1.0)),
-        all_of(of("control", position_error_m=1.01), fields(commanded_tilt=0.97)),
+        all_of(of("control", position_error_m=0.99), fields(carried_m=0.8)),
+        all_of(of("control", position_error_m=1.01), fields(carried_m=0.5)),
         (
-            all_of(of("control", position_error_m=1.5), fields(commanded_tilt=None)),
-            all_of(of("control", position_error_m=1.5), fields(commanded_tilt=1.0, px4_without_position=True)),
-            all_of(BY_PILOT, of("control", position_error_m=1.5), fields(commanded_tilt=1.0)),
+            all_of(of("control", position_error_m=1.5), fields(carried_m=None)),
+            all_of(of("control", position_error_m=1.5), fields(carried_m=0.8, px4_without_position=True)),
+            all_of(BY_PILOT, of("control", position_error_m=1.5), fields(carried_m=0.8)),
         ),
     ),
     "strong_wind": Case(fields(strong_wind=0.95), fields(strong_wind=0.96), (fields(strong_wind=None),)),
