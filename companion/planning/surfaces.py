@@ -11,6 +11,7 @@ import numpy as np
 from companion.core.arrays import Array
 
 SAMPLES = 8_000  # of a surface at most, for GSD and the coverage of what is not plane
+ROUNDING = 1e-9  # of a number of spacings: a length that is a whole number of them takes no further photograph
 SAMPLE_M = 0.02  # distance of two samples at least: finer than any footprint's edge is known
 
 
@@ -164,10 +165,10 @@ def centres(length_m: float, footprint_m: float, overlap: float, margin_m: float
     beyond both ends; all around a closed one. One footprint that is long enough stands in the middle."""
     spacing = footprint_m * (1.0 - overlap)
     if closed:
-        count = max(3, math.ceil(length_m / spacing - 1e-9))
+        count = max(3, math.ceil(length_m / spacing - ROUNDING))
         return [length_m * (i / count - 0.5) for i in range(count)]
     reach = length_m + 2 * margin_m - footprint_m
-    if reach <= 0:
+    count = math.ceil(reach / spacing - ROUNDING) + 1
+    if count < 2:
         return [0.0]
-    count = math.ceil(reach / spacing - 1e-9) + 1
     return [reach * (i / (count - 1) - 0.5) for i in range(count)]

@@ -228,6 +228,9 @@ def test_footprints_reach_the_margin_and_keep_the_overlap():
                 assert middles[0] - 2.5 == pytest.approx(-length / 2 - 0.2)
                 assert middles[-1] + 2.5 == pytest.approx(length / 2 + 0.2)
                 assert max(np.diff(middles)) <= 5.0 * (1 - overlap) + 1e-9
+    # As long as a photograph, by the rounding of its numbers a little longer: one in the middle.
+    footprint_m = 2 * 1.9 * (4000 / 2 / 2000)
+    assert 3.6 + 2 * 0.1 - footprint_m > 0 and centres(3.6, footprint_m, 0.8, 0.1) == [0.0]
     assert len(centres(4.61, 5.0, 0.8, 0.2)) == 2 and len(centres(6.6, 5.0, 0.8, 0.2)) == 3
 
 
