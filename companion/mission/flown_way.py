@@ -4,6 +4,8 @@ A pilot flies around a pier, the edge of a deck or trees before the hand-over. T
 them, so this stack flies back where the pilot came from.
 """
 
+import math
+
 import numpy as np
 
 from companion.core.arrays import Array
@@ -12,6 +14,7 @@ from companion.core.trajectory_messages import Vec3
 STEP_M = 0.5  # between two points that are kept
 LOOP_M = 1.0  # a way that comes so near to an earlier point of itself is cut there: detours are not flown back
 POINTS_MAX = 4000  # then it is simplified: 2 km of way take 0.1 s of a search for loops
+TAKEOFF_M = 1.0  # nearer to the height of the take-off point, and beside it, a way belongs to the take-off
 DEVIATION_M = 0.5  # of the simplified way from the flown one
 
 
@@ -37,6 +40,22 @@ class FlownWay:
         if len(points) >= POINTS_MAX:
             points = simplified(points, DEVIATION_M)
         self._points = np.vstack([points, point])
+
+    def after_takeoff(self) -> list[Vec3]:
+        """The way in few straight legs, without the take-off itself: from the first point on that is high, low or aside.
+
+        A pilot may fly out over the edge of a deck before he climbs. What he flew low at the beginning is flown back no lower
+        than `TAKEOFF_M`: by the estimate it may be on the ground.
+        """
+        found: list[Vec3] = []
+        climbed = False
+        for x, y, z in self.simplified():
+            climbed |= abs(z) > TAKEOFF_M
+            if climbed:
+                found.append((x, y, z))
+            elif math.hypot(x, y) >= TAKEOFF_M:
+                found.append((x, y, max(z, TAKEOFF_M) if z >= 0.0 else z))
+        return found
 
     def simplified(self) -> list[Vec3]:
         """The way in few straight legs, at most `DEVIATION_M` beside the flown one."""

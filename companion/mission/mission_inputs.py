@@ -2,7 +2,6 @@
 
 import math
 from collections import deque
-from itertools import dropwhile
 
 from companion.core.enums import ControlSource, FcuMode, FcuSystem, Phase, ProcessName
 from companion.core.frames import rpy_from_quat
@@ -54,7 +53,6 @@ from companion.mission.trends import (
 GROUND_HEARD_S = 5.0  # a ground station was there at the start if it was heard within this time; it sends at 1 Hz
 OUTLIVED_S = 1.5  # longer than COM_OF_LOSS_T, which preflight bounds by 1 s, and the report of the mode
 OUTSIDE_S = 0.5  # a voltage counts as implausible for this long after the last one that was
-WAY_HEIGHT_M = 1.0  # over the take-off point; what is lower at the beginning belongs to the take-off
 WIND_HEIGHT_M = 1.0  # above or below the take-off point; nearer to the ground its push counts as wind
 CLIMB_ENDS_M = 1.3  # below its height PX4 ends a take-off: NAV_MC_ALT_RAD 0.8 m, and an overshoot of its estimate
 LATE_S = 1.0  # of one SYS_STATUS
@@ -371,7 +369,7 @@ class MissionInputs:
         counts from the ground; the horizontal position is that where the mission takes the aircraft.
         """
         if self.plan.satellites:
-            way = list(dropwhile(lambda p: p[2] <= WAY_HEIGHT_M, self._way.simplified()))
+            way = self._way.after_takeoff()
             self.way_out = [p for p in way if not leaves_limits(p, self.plan.limits)]
             return len(way) - len(self.way_out)
         if self.state is not None and self.home_W is not None:

@@ -57,6 +57,20 @@ def test_hours_in_the_air_stay_bounded_and_near_the_way():
     assert farthest_m(points[:12_000:50], way.simplified()) < 2 * DEVIATION_M + LOOP_M
 
 
+def test_the_way_of_a_pilot_who_flew_low_over_the_edge_of_a_deck_is_kept():
+    """Up 0.9 m, out over the edge, down beside it and in under it: the straight way home leads through the deck."""
+    corners = [(0.0, 0.0, 0.0), (0.0, 0.0, 0.9), (7.0, 0.0, 0.9), (7.0, 0.0, -8.0), (2.0, 0.0, -8.0)]
+    way = flown(corners).after_takeoff()
+    assert farthest_m([(7.0, 0.0, 1.0), (7.0, 0.0, -8.0), (2.0, 0.0, -8.0)], way) < 0.6
+    assert min(p[0] for p in way[:-1]) > 1.0 and math.hypot(*way[0][:2]) >= 1.0, "without the take-off itself"
+    assert all(p[2] >= 1.0 or p[0] > 6.0 for p in way[:-1]), "not along the ground"
+
+
+def test_what_is_low_and_beside_the_take_off_point_belongs_to_the_take_off():
+    way = flown([(0.0, 0.0, 0.0), (0.5, 0.0, 0.5), (0.0, 0.6, 0.8), (0.0, 0.0, 4.0), (8.0, 0.0, 4.0), (8.0, 0.0, 0.6)])
+    assert all(p[2] > 1.0 for p in way.after_takeoff()[:-1]) and way.after_takeoff()[-1][2] < 1.0
+
+
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_short_ways_are_as_they_are(count):
     points = np.arange(3.0 * count).reshape(count, 3)
