@@ -80,9 +80,16 @@ def _enter_search(mission: MissionContext, left: Phase, now_s: float) -> None:
 
 
 def _enter_approach(mission: MissionContext, left: Phase, now_s: float) -> None:
+    _note_found(mission, left)
     standoff = mission.plan.standoff
     if standoff is not None:
         _move_at_bundle(mission, standoff.offset_M, standoff.yaw_rad, now_s)
+
+
+def _note_found(mission: MissionContext, left: Phase) -> None:
+    """The search ends at a waypoint, which belongs to the way home: a bundle that was seen on the way there ends it at once."""
+    if left == Phase.SEARCH:
+        mission.flight.waypoints_reached = mission.flight.waypoint + 1
 
 
 def _enter_hold(mission: MissionContext, left: Phase, now_s: float) -> None:
@@ -116,8 +123,10 @@ def _enter_trajectory(mission: MissionContext, left: Phase, now_s: float) -> Non
 def _enter_inspect(mission: MissionContext, left: Phase, now_s: float) -> None:
     """To the first station, or again to the one at which the inspection was interrupted."""
     mission.inputs.expect_modes(FcuMode.OFFBOARD)
-    if mission.flight.inspection is not None:
-        mission.flight.inspection.begun = True
+    _note_found(mission, left)
+    if (progress := mission.flight.inspection) is not None:
+        if not progress.begun:
+            progress.begun, progress.begins_at = True, _reference_point(mission, now_s)
         fly_to_stop(mission, now_s)
 
 

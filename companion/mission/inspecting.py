@@ -13,6 +13,7 @@ from companion.mission.inspection_route import Nearest, Stop, to_frame, to_world
 from companion.mission.mission_context import MissionContext
 from companion.mission.plan import leaves_limits
 from companion.mission.snapshot import SEEN_S
+from companion.mission.way_home import way_behind_inspection
 from companion.planning.stations import HELD_M
 
 LONGER_S = 10.0  # then it is requested all the same, and marked by the payload process where it is not sharp
@@ -37,7 +38,10 @@ def nearest_surface(mission: MissionContext) -> Nearest | None:
 
 
 def fly_to_stop(mission: MissionContext, now_s: float) -> None:
-    """Fly to the present stop of the inspection, if there is one left."""
+    """Fly to the present stop of the inspection, if there is one left.
+
+    The first one may be flown to from anywhere, as from where a pilot handed over: that way is compared with the surfaces.
+    """
     progress, inputs = mission.flight.inspection, mission.inputs
     here = inputs.reference_point(mission.references.current, now_s)
     if progress is None or progress.complete or here is None or inputs.home_W is None:
@@ -47,12 +51,38 @@ def fly_to_stop(mission: MissionContext, now_s: float) -> None:
     if why := leaves_limits(geometry.difference(goal[0], inputs.home_W), mission.plan.limits):
         progress.problem = f"a station of '{stop.item}' is {why} where its bundle stands"
         return
+    if not progress.reached and (passed := progress.route.obstacle(here[0], goal[0], poses)) is not None:
+        progress.problem = f"the way to the first station passes {passed}"
+        return
     frame, leg = progress.guide(stop.frame), progress.route.leg
     if frame != WORLD:
         here, goal = to_frame(*here, frame, poses[frame]), to_frame(*goal, frame, poses[frame])
     progress.arrived_s, progress.frame = None, frame
     before = min(here[0][2], goal[0][2]) > progress.route.standoff_min_m + KEPT_OFF_M
     mission.refer(frame, geometry.move_or_hold(*here, *goal, *leg), now_s, before_face=before)
+
+
+def first_way_blocked(mission: MissionContext) -> str:
+    """What the first straight way from here passes too near to, for a pilot who hands over; "" if it is free.
+
+    By where the plan assumes its surfaces: no bundle has been confirmed yet.
+    """
+    progress, inputs, search = mission.flight.inspection, mission.inputs, mission.plan.search
+    if (
+        progress is None
+        or progress.complete
+        or inputs.state is None
+        or inputs.home_W is None
+        or not mission.plan.satellites
+    ):
+        return ""  # without satellites the place of the take-off is lost on the way to the hand-over
+    poses, stop = progress.poses(inputs.state, inputs.home_W), progress.route.stops[progress.stop]
+    if search is not None:
+        goal, name = geometry.added(search.waypoints[0].p_m, inputs.home_W), "first waypoint"
+    else:
+        goal, name = to_world(stop.p, stop.yaw_rad, stop.frame, poses[stop.frame])[0], "first station"
+    passed = progress.route.obstacle(inputs.state.p_W, goal, poses)
+    return "" if passed is None else f"the way to the {name} passes {passed}"
 
 
 def inspect(mission: MissionContext, now_s: float) -> None:
@@ -65,14 +95,22 @@ def inspect(mission: MissionContext, now_s: float) -> None:
         if not mission.move_finished(now_s):
             return
         progress.arrived_s = now_s
+        _note_reached(mission, progress, now_s)
     if not progress.own_frame:
         _wait_for_bundle(mission, progress, stop, now_s)
         return
-    passed = stop.photograph is not None and progress.captures.has(stop.photograph)  # in a hand-over before this one
-    if not passed and (now_s - progress.arrived_s < stop.stop_s or not _photographed(mission, progress, stop, now_s)):
+    waits = now_s - progress.arrived_s < stop.stop_s
+    if not progress.is_passed() and (waits or not _photographed(mission, progress, stop, now_s)):
         return
-    progress.stop += 1
+    progress.advance()
     fly_to_stop(mission, now_s)
+
+
+def _note_reached(mission: MissionContext, progress: Inspecting, now_s: float) -> None:
+    here = mission.inputs.reference_point(mission.references.current, now_s)
+    poses, behind = progress.poses(mission.inputs.state, mission.inputs.home_W), way_behind_inspection(mission, 0.0)
+    if here is not None and behind and progress.frame in poses:
+        progress.note_reached(here, behind[0][0], poses)
 
 
 def _wait_for_bundle(mission: MissionContext, progress: Inspecting, stop: Stop, now_s: float) -> None:

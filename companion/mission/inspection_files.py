@@ -6,17 +6,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from companion.core.config import ConfigError, load
+from companion.core.frames import wrap_angle
 from companion.core.site import Site
 from companion.core.trajectory_messages import Vec3
 from companion.core.vehicle import Vehicle
+from companion.mission.conditions import ARRIVED_S
 from companion.mission.entry_actions import DESCENT_END_M, DESCENT_M_S
 from companion.mission.inspection_route import Place, Route, place_of, route_of
 from companion.mission.plan import Limits, Plan, leaves_limits, outside_m
 from companion.mission.reference_geometry import SAME_POINT_M
 from companion.planning.camera import PayloadCamera, load_camera
-from companion.planning.planner import InspectionPlan, Leg, Surroundings, make_plan
+from companion.planning.planner import Approach, InspectionPlan, Leg, Surroundings, make_plan
 from companion.planning.sections import Battery, Inspection
-from companion.planning.stations import Planning
+from companion.planning.stations import Planning, frame_of
 
 ROUNDING_M = 1e-6  # of a point that keeps exactly the reserve
 
@@ -67,7 +69,7 @@ def load_inspection(
             f"{path}: inspection.camera: with {camera.name} ({camera.mass_kg:g} kg) a hover takes {command:.2f} of full "
             f"thrust; the vehicle file allows {vehicle.throttle_limit:.2f}"
         )
-    around = surroundings(mission, mass_kg, planning.held_m)
+    around = surroundings(mission, mass_kg, planning, path)
     done = frozenset(photographed)
     planned = make_plan(mission.name, path, planning, battery, around)
     if done:
@@ -81,7 +83,9 @@ def load_inspection(
 
 
 def _check_places(inspection: Inspection, site: Site, path: str | Path) -> None:
-    known = [bundle.name for bundle in site.bundle]
+    known, named = [bundle.name for bundle in site.bundle], [place.name for place in inspection.bundle]
+    if twice := [name for name in named if named.count(name) > 1]:
+        raise ConfigError(f"{path}: inspection.bundle: the name '{twice[0]}' is used twice")
     for place in inspection.bundle:
         if place.name not in known:
             raise ConfigError(
@@ -89,23 +93,39 @@ def _check_places(inspection: Inspection, site: Site, path: str | Path) -> None:
             )
 
 
-def surroundings(plan: Plan, mass_kg: float, reserve_m: float) -> Surroundings:
-    """What of a mission the planner needs. reserve_m: by which the path keeps off from the limits."""
+def surroundings(plan: Plan, mass_kg: float, planning: Planning, path: str | Path) -> Surroundings:
+    """What of a mission the planner needs; the path keeps off from the limits by `planning.held_m`.
+
+    path: for messages. Raises `ConfigError` where it is not known where the bundle of a stand-off point stands.
+    """
     search, back, yaw_rate = plan.search, plan.return_, plan.yaw_rate_rad_s
-    first = [(w.p_m, w.yaw_rad) for w in search.waypoints[:1]] if search is not None else []
+    waypoints = [(w.p_m, w.yaw_rad) for w in search.waypoints] if search is not None else []
     limits = search if search is not None else back
     return Surroundings(
         plan.takeoff.height_m,
-        first,
+        waypoints,
         Leg(limits.speed_m_s, limits.acceleration_m_s2, yaw_rate),
         search.confirm_s if search is not None else 0.0,
         back.height_m,
         Leg(back.speed_m_s, back.acceleration_m_s2, yaw_rate),
         Leg(DESCENT_M_S, back.acceleration_m_s2, yaw_rate),
         DESCENT_END_M,
-        lambda point: _refusal(point, plan.limits, reserve_m),
+        lambda point: _refusal(point, plan.limits, planning.held_m),
         mass_kg,
+        _approach(plan, planning, path),
     )
+
+
+def _approach(plan: Plan, planning: Planning, path: str | Path) -> Approach | None:
+    """The stand-off point of a mission, where it assumes its bundle."""
+    standoff = plan.standoff
+    if plan.bundle is None or standoff is None:
+        return None
+    frame = frame_of(plan.bundle, planning, f"{path}: standoff: ")
+    x, y, z = frame.point(standoff.offset_M).tolist()
+    leg = Leg(standoff.speed_m_s, standoff.acceleration_m_s2, standoff.yaw_rate_rad_s)
+    hold_s = plan.hold.duration_s if plan.hold is not None else 0.0
+    return Approach((x, y, z), wrap_angle(standoff.yaw_rad + frame.yaw_rad), leg, ARRIVED_S + hold_s)
 
 
 def _refusal(point: Vec3, limits: Limits, reserve_m: float) -> str:

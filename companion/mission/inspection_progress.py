@@ -1,7 +1,9 @@
 """How far the inspection of one flight is, and where the frames of its items are now."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 from companion.core.bundle_poses import bundle_pose
@@ -9,9 +11,21 @@ from companion.core.enums import CaptureOutcome
 from companion.core.messages import WORLD, State
 from companion.core.trajectory_messages import Vec3
 from companion.mission.captures import Captures
-from companion.mission.inspection_route import UPRIGHT, Pose, Route
+from companion.mission.inspection_route import UPRIGHT, Corner, Pose, Route, to_frame, to_world
+from companion.planning.stations import HELD_M
 
 NAMED = 3  # missing photographs in the cause; the log has all
+
+
+Waypoint = tuple[Vec3, float]  # in the world, and the heading there [rad]
+
+
+class Reached(NamedTuple):
+    """A stop that this flight has been at."""
+
+    stop: int
+    place: Corner  # where the aircraft was, in the frame that guided it
+    free: bool  # the way home from it, as far as it is known
 
 
 class Sight(NamedTuple):
@@ -30,6 +44,9 @@ class Inspecting:
     captures: Captures = field(default_factory=Captures)
     begun: bool = False
     stop: int = 0  # index in the route, of the station that is flown to or held
+    first: int = 0  # the stop at which the work of this flight begins; those before it lead to it
+    begins_at: Waypoint | None = None  # where the aircraft was when it began
+    reached: list[Reached] = field(default_factory=list)  # one after the other: the way that was flown
     arrived_s: float | None = None
     frame: str = WORLD  # of the present move
     seen_since_s: dict[str, float] = field(default_factory=dict)
@@ -83,24 +100,69 @@ class Inspecting:
 
     def again(self) -> "Inspecting":
         """Of the next flight of the same process: from the first photograph that is missing, or from the stop before it to which
-        the way from take-off is free, as the way home from it is."""
-        stop, stops = 0, self.route.stops
-        while stop < len(stops) and self.captures.has(stops[stop].photograph):
-            stop += 1
-        while 0 < stop < len(stops) and not stops[stop].clear_home:
-            stop -= 1
+        the way from take-off is free; over the stops that lead there."""
+        first, stops = 0, self.route.stops
+        while first < len(stops) and self.captures.has(stops[first].photograph):
+            first += 1
+        while 0 < first < len(stops) and not stops[first].clear_out:
+            first -= 1
         self.captures.give_another_chance()
-        return Inspecting(self.route, self.captures, stop=stop)
+        begins = 0 if self.route.lead_in and first < len(stops) else first
+        return Inspecting(self.route, self.captures, stop=begins, first=first)
 
-    def retraced(self) -> list[int]:
-        """Stops to fly back over, from which the way home is free; empty where it is from here."""
-        reached = self.stop if self.arrived_s is not None else self.stop - 1
-        reached = min(reached, len(self.route.stops) - 1)
-        found: list[int] = []
-        while reached >= 0 and not self.route.stops[reached].clear_home:
-            found.append(reached)
-            reached -= 1
-        return [*found, reached] if found and reached >= 0 else found
+    def advance(self) -> None:
+        """To the next stop."""
+        self.stop += 1
+        if self.stop >= self.route.lead_in:
+            self.stop = max(self.stop, self.first)
+
+    def is_passed(self) -> bool:
+        """At the present stop nothing is to be done: it leads to the first one, or its photograph was taken before a hand-over."""
+        stop = self.route.stops[self.stop]
+        return self.stop < self.first or (stop.photograph is not None and self.captures.has(stop.photograph))
+
+    # --- the way home ---
+
+    def note_reached(self, here: Waypoint, first_home_W: Vec3, poses: dict[str, Pose]) -> None:
+        """The aircraft is at the present stop. first_home_W: first place of its way home behind the inspection."""
+        stop = self.route.stops[self.stop]
+        leads = _all_placed(stop.home, poses)
+        free = stop.clear_home and self._is_free(here[0], leads, first_home_W, poses)
+        if self.reached and self.reached[-1].stop == self.stop:
+            self.reached.pop()  # the same one, in the frame of another bundle before
+        place = Corner(self.frame, *to_frame(*here, self.frame, poses[self.frame]))
+        self.reached.append(Reached(self.stop, place, free))
+
+    def return_path(self, here_W: Vec3, first_home_W: Vec3, poses: dict[str, Pose]) -> list[Waypoint]:
+        """Places from here to the way home behind the inspection, of which first_home_W is the first: over the stops that lead home.
+
+        Where the straight way there is not free, back over the stops that this flight has reached up to one from which it is;
+        if there is none, to where the inspection began. What was not flown in this flight is never flown back over.
+        """
+        leads = self._leads(self.reached[-1], poses) if self.reached else []
+        if self._may_be_free() and self._is_free(here_W, leads, first_home_W, poses):
+            return leads
+        found: list[Waypoint] = []
+        for reached in reversed(self.reached):
+            found += _all_placed([reached.place], poses)
+            if reached.free:
+                return [*found, *self._leads(reached, poses)]
+        return found if self.begins_at is None else [*found, self.begins_at]
+
+    def _leads(self, reached: Reached, poses: dict[str, Pose]) -> list[Waypoint]:
+        """Over which the way home leads from a stop."""
+        return _all_placed(self.route.stops[reached.stop].home, poses)
+
+    def _may_be_free(self) -> bool:
+        """By the stop at which the aircraft is, or by one of the two between which it flies."""
+        if not self.reached or self.reached[-1].free:
+            return True
+        return self.arrived_s is None and not self.complete and self.route.stops[self.stop].clear_home
+
+    def _is_free(self, here_W: Vec3, leads: list[Waypoint], first_home_W: Vec3, poses: dict[str, Pose]) -> bool:
+        """The ways from a place over those that lead home to the first place behind them."""
+        ways = pairwise([here_W, *(p for p, _ in leads), first_home_W])
+        return all(self.route.obstacle(*way, poses, HELD_M) is None for way in ways)
 
     @property
     def shortfall(self) -> str:
@@ -127,6 +189,11 @@ def inspection_counts(progress: Inspecting) -> dict[str, int]:
         "photographs_blurred": progress.captures.count(CaptureOutcome.BLURRED),
         "photographs_missing": progress.captures.missing,
     }
+
+
+def _all_placed(corners: Sequence[Corner], poses: dict[str, Pose]) -> list[Waypoint]:
+    """In the world, of those whose frame is known."""
+    return [to_world(c.p, c.yaw_rad, c.frame, poses[c.frame]) for c in corners if c.frame in poses]
 
 
 def _sight_s(state: State, name: str) -> float:

@@ -22,11 +22,12 @@ from companion.core.messages import WORLD
 from companion.core.trajectory_messages import Quat, Vec3
 from companion.mission import reference_geometry as geometry
 from companion.mission.plan import Plan
-from companion.planning.planner import InspectionPlan, Leg
+from companion.planning.planner import CHECKED_EVERY_M, InspectionPlan, Leg
 from companion.planning.sections import SurfaceItem
 from companion.planning.stations import Planning, Station, frame_of
 from companion.planning.surfaces import Surface
 
+ROUNDING_M = 1e-6  # of a way that keeps exactly the distance
 NUDGE_M = 1e-3  # by which the direction away from a surface is found
 UPRIGHT: Quat = (1.0, 0.0, 0.0, 0.0)
 
@@ -49,6 +50,14 @@ class Wanted(NamedTuple):
     distance_m: float
 
 
+class Corner(NamedTuple):
+    """A place of the plan in the frame of its item, passed without a stop."""
+
+    frame: str
+    p: Vec3
+    yaw_rad: float
+
+
 class Stop(NamedTuple):
     """A station in the frame of its item; photograph: None where nothing, or nothing more, is photographed."""
 
@@ -58,7 +67,9 @@ class Stop(NamedTuple):
     yaw_rad: float
     stop_s: float
     photograph: Wanted | None
-    clear_home: bool  # the straight way home from it is free
+    home: list[Corner]  # over which the way home leads, from it and from the move that begins there
+    clear_out: bool  # that way is free by the plan, to it
+    clear_home: bool  # and from it
 
 
 class PlacedSurface(NamedTuple):
@@ -76,10 +87,21 @@ class Nearest(NamedTuple):
     away_W: Vec3
 
 
+class Passed(NamedTuple):
+    """A surface that a straight way leads too near to."""
+
+    name: str
+    distance_m: float
+
+    def __str__(self) -> str:
+        return f"'{self.name}' at {self.distance_m:.2f} m"
+
+
 class Route(NamedTuple):
     """What one flight of an inspection flies."""
 
     stops: list[Stop]
+    lead_in: int  # stops before the first photograph of the plan: the way to any other stop leads over them
     surfaces: list[PlacedSurface]
     assumed: dict[str, Pose]  # of the frames of items, by the plan
     leg: Leg
@@ -116,6 +138,23 @@ class Route(NamedTuple):
         ]
         return min(found, key=lambda nearest: nearest.distance_m, default=None)
 
+    def obstacle(self, start_W: Vec3, end_W: Vec3, poses: dict[str, Pose], reserve_m: float = 0.0) -> Passed | None:
+        """The surface that a straight way passes nearer than `standoff_min_m` and a reserve; None: it is free.
+
+        Where the way begins nearer than that, it may, but it may lead no nearer. poses: as for `nearest_surface`.
+        """
+        points = np.linspace(start_W, end_W, max(2, math.ceil(math.dist(start_W, end_W) / CHECKED_EVERY_M) + 1))
+        for placed in self.surfaces:
+            if placed.frame not in poses:
+                continue
+            distances = placed.surface.distance_m(
+                _where_planned(points, poses[placed.frame], self.assumed[placed.frame])
+            )
+            nearest_m = float(distances.min())
+            if nearest_m < min(self.standoff_min_m + reserve_m, float(distances[0])) - ROUNDING_M:
+                return Passed(placed.name, nearest_m)
+        return None
+
 
 def to_frame(p_W: Vec3, yaw_rad: float, frame: str, pose: Pose) -> tuple[Vec3, float]:
     """A world point and heading in a frame; WORLD's is upright at the take-off point."""
@@ -139,22 +178,40 @@ def place_of(planning: Planning, station: Station) -> Place | None:
 
 
 def route_of(planning: Planning, planned: InspectionPlan, mission: Plan, photographed: frozenset[Place]) -> Route:
-    """The stops of the plan's first flight. photographed: in former flights; those are passed without a stop."""
+    """The stops of the plan's first flight. photographed: in former flights; those are passed without a stop.
+
+    A flight that begins later in the plan comes over the stations before the first photograph. One whose last photographs
+    exist ends at the last that is missing.
+    """
     inspection = planning.inspection
     names = {WORLD, *(item.frame for item in inspection.item), *filter(None, (mission.bundle,))}
     assumed = {name: _assumed(name, planning) for name in names}
-    stops, wanted = [], 0
-    flight = planned.flights[0]
+    flight, lead_in = planned.flights[0], len(planned.leads[-1].out)
+    stops, wanted, ends, exist = [], 0, 0, False
     for number, station in enumerate(planned.stations):
-        place = place_of(planning, station)
+        place, leads = place_of(planning, station), planned.leads[number]
         wanted += place is not None
-        if flight.first <= number <= flight.last:
-            photograph = _wanted(wanted, place, station, planning) if place not in photographed else None
-            stops.append(_stop(station, photograph, place, planned.clear_homes[number], planning, assumed))
-    while stops and stops[-1].photograph is None and any(stop.photograph for stop in stops):
-        if stops[-1].stop_s > 0.0:  # a hold
-            break
-        stops.pop()
+        comes_over = number < min(lead_in, flight.first)
+        if not (comes_over or flight.first <= number <= flight.last):
+            continue
+        passed = comes_over or place in photographed
+        photograph = None if passed or place is None else _wanted(wanted, place, station, planning)
+        home = [station, *leads.home] if number < lead_in else leads.home
+        stops.append(
+            Stop(
+                inspection.item[station.item].name,
+                *_corner(station, planning, assumed),
+                0.0 if passed else station.stop_s,
+                photograph,
+                [_corner(other, planning, assumed) for other in home],
+                leads.clear_out,
+                leads.clear_home,
+            )
+        )
+        exist = photograph is None and (exist or place in photographed)  # since the last one that is missing
+        ends = len(stops) if photograph is not None else ends
+    if ends and exist:
+        stops = stops[:ends]
     surfaces = [
         PlacedSurface(item.name, item.frame, planned_item.surface)
         for item, planned_item in zip(inspection.item, planned.items, strict=True)
@@ -165,6 +222,7 @@ def route_of(planning: Planning, planned: InspectionPlan, mission: Plan, photogr
     now = sum(stop.photograph is not None for stop in stops)
     return Route(
         stops,
+        min(lead_in, len(stops)),
         surfaces,
         assumed,
         leg,
@@ -181,36 +239,31 @@ def _assumed(name: str, planning: Planning) -> Pose:
     return Pose(_vec3(frame.p_W), _quat(quat_from_matrix(frame.R_WF)))
 
 
-def _wanted(number: int, place: Place | None, station: Station, planning: Planning) -> Wanted | None:
-    if place is None:
-        return None
+def _wanted(number: int, place: Place, station: Station, planning: Planning) -> Wanted:
     item, distance_m = planning.inspection.item[station.item], math.nan
     if isinstance(item, SurfaceItem) and station.photograph is not None and station.photograph.gsd_m is not None:
         distance_m = planning.camera.distance_m(station.photograph.gsd_m)
     return Wanted(number, place, station.pitch_rad, distance_m)
 
 
-def _stop(
-    station: Station,
-    photograph: Wanted | None,
-    place: Place | None,
-    clear_home: bool,
-    planning: Planning,
-    assumed: dict[str, Pose],
-) -> Stop:
-    item = planning.inspection.item[station.item]
-    p, yaw_rad = to_frame(station.p_W, station.yaw_rad, item.frame, assumed[item.frame])
-    passed = place is not None and photograph is None
-    return Stop(item.name, item.frame, p, yaw_rad, 0.0 if passed else station.stop_s, photograph, clear_home)
+def _corner(station: Station, planning: Planning, assumed: dict[str, Pose]) -> Corner:
+    """Where a station is in the frame of its item."""
+    frame = planning.inspection.item[station.item].frame
+    return Corner(frame, *to_frame(station.p_W, station.yaw_rad, frame, assumed[frame]))
+
+
+def _where_planned(points_W: Array, pose: Pose, assumed: Pose) -> Array:
+    """Points of the world, (n, 3), moved with a frame to where the plan assumes that frame."""
+    R, R_plan = rotation_matrix(pose.q), rotation_matrix(assumed.q)
+    moved: Array = np.array(assumed.p) + (points_W - np.array(pose.p)) @ R @ R_plan.T
+    return moved
 
 
 def _away(surface: Surface, p_W: Vec3, pose: Pose, assumed: Pose) -> Nearest:
-    """Distance and gradient of the distance, at a point that is moved to where the plan has the surface."""
-    R, R_plan = rotation_matrix(pose.q), rotation_matrix(assumed.q)
-    p = np.array(assumed.p) + R_plan @ (R.T @ (np.array(p_W) - pose.p))
-    moved = np.vstack([p, p + NUDGE_M * np.eye(3), p - NUDGE_M * np.eye(3)])
-    distances = surface.distance_m(moved)
-    gradient = R @ (R_plan.T @ (distances[1:4] - distances[4:7]))
+    """Distance of a point of the world from a surface, and the gradient of the distance."""
+    nudges = NUDGE_M * np.vstack([np.zeros((1, 3)), np.eye(3), -np.eye(3)])
+    distances = surface.distance_m(_where_planned(np.array(p_W) + nudges, pose, assumed))
+    gradient = distances[1:4] - distances[4:7]
     length = float(np.linalg.norm(gradient))
     away = gradient / length if length > 0.0 else np.array([0.0, 0.0, 1.0])
     return Nearest(float(distances[0]), _vec3(away))

@@ -5,7 +5,8 @@ All points are relative to the take-off point.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,11 +35,20 @@ class Leg(NamedTuple):
     yaw_rate_rad_s: float
 
 
+class Approach(NamedTuple):
+    """The stand-off point, where the plan assumes it, between the search and the first station."""
+
+    p_W: Vec3
+    yaw_rad: float
+    leg: Leg
+    stay_s: float  # until the aircraft goes on, with the hold there
+
+
 class Surroundings(NamedTuple):
     """What of the mission and the aircraft a plan depends on."""
 
     takeoff_height_m: float
-    search: list[tuple[Vec3, float]]  # first waypoint of the search and its heading; may be empty
+    search: list[tuple[Vec3, float]]  # waypoints of the search and their headings; may be empty
     search_leg: Leg
     search_s: float  # time to confirm the bundle
     return_height_m: float
@@ -47,6 +57,7 @@ class Surroundings(NamedTuple):
     sink_end_m: float  # height from which PX4 lands, at the same speed
     refusal: Callable[[Vec3], str]  # why a point is not allowed, "" when it is
     mass_kg: float
+    approach: Approach | None = None  # None: from the search straight to the first station
 
 
 class SurfaceFigures(NamedTuple):
@@ -76,21 +87,38 @@ class Flight(NamedTuple):
 
 
 class Ways(NamedTuple):
-    """The ways of a flight that were found free: from above the take-off point to its first station, and home from its last."""
+    """The ways of a flight that were found free: from above the take-off point to its first station, and home from its last.
+
+    Both over the first waypoint of the search, at which a bundle in sight is found.
+    """
 
     out: list[Move]
     home: list[Move]  # the last one sinks above the take-off point
 
 
+class Leads(NamedTuple):
+    """The way between a station and the search, or the place above the take-off point.
+
+    The stations before the first photograph and behind the last one lead around what no surface of the plan shows. A flight
+    that begins or ends elsewhere in the plan goes over them, too.
+    """
+
+    out: list[Station]  # passed on the way from there to the station
+    home: list[Station]  # passed on the way home
+    clear_out: bool  # both ways are clear of surfaces and within the limits, over any waypoint of the search
+    clear_home: bool
+
+
 class InspectionPlan(NamedTuple):
     name: str
     stations: list[Station]
+    stops_s: list[float]  # by station: its own time, longer where the camera is not ready yet
     items: list[PlannedItem]
     path: list[Vec3]  # corners of all flights, from the take-off point and back
     figures: list[SurfaceFigures]
     flights: list[Flight]  # of the stations from `first` on
     ways: list[Ways]  # by flight
-    clear_homes: list[bool]  # by station: the straight way home from it is clear of surfaces and within the limits
+    leads: list[Leads]  # by station
     path_m: float
     power_w: float
     battery_s: float  # how long one battery lasts
@@ -123,18 +151,11 @@ def make_plan(
     surfaces = [(n, item.surface) for n, item in zip(names, items, strict=True) if item.surface is not None]
     leg = Leg(inspection.speed_m_s, inspection.acceleration_m_s2, inspection.yaw_rate_rad_s)
     moves = _moves(stations, leg)
-    stops_s = _stops_s(stations, moves, planning.camera.trigger_period_s)
-    ways_out = [way_out(station, around, leg) for station in stations]
-    ways_home = [way_home(station, around) for station in stations]
     route = _Route(
         stations,
         moves,
-        stops_s,
-        np.cumsum([duration_s(way) + stop_s for way, stop_s in zip(moves, stops_s, strict=True)]),
-        ways_out,
-        ways_home,
-        [sum(map(duration_s, ways)) for ways in ways_out],
-        [sum(map(duration_s, ways)) for ways in ways_home],
+        _stops_s(stations, moves, planning.camera.trigger_period_s),
+        leg,
         surfaces,
         wheres,
         planning.standoff_min_m,
@@ -144,7 +165,8 @@ def make_plan(
     route.check()
     power_w = battery.power_w(around.mass_kg)
     battery_s = battery.usable_j / power_w
-    while first > 0 and route.obstacle(ways_out[first]):
+    leads = [route.leads(n) for n in range(len(stations))]
+    while first > 0 and not leads[first].clear_out:
         first -= 1
     flights = [route.flight(first, battery_s)]
     while flights[-1].last + 1 < len(stations):
@@ -162,10 +184,9 @@ def make_plan(
         if item.surface is not None
     ]
     length_m = sum(math.dist(a, b) for a, b in zip(corners, corners[1:], strict=False))
-    clear_homes = [not route.obstacle(ways) for ways in ways_home]
-    ways = [Ways(ways_out[flight.first], ways_home[flight.last]) for flight in flights]
+    ways = [Ways(route.out(flight.first), route.home(flight.last)) for flight in flights]
     return InspectionPlan(
-        name, stations, items, corners, figures, flights, ways, clear_homes, length_m, power_w, battery_s
+        name, stations, route.stops_s, items, corners, figures, flights, ways, leads, length_m, power_w, battery_s
     )
 
 
@@ -216,40 +237,54 @@ def _shown(p: Vec3 | list[float]) -> str:
 # --- batteries ------------------------------------------------------------------------------------------------------
 
 
-def way_out(station: Station, around: Surroundings, leg: Leg) -> list[Move]:
-    """From above the take-off point over the first point of the search to a station."""
+def way_out(
+    station: Station, around: Surroundings, leg: Leg, over: Sequence[Station] = (), found: int = 0
+) -> list[Move]:
+    """From above the take-off point over the search, the stand-off point and the stations of `over` to a station.
+
+    found: the waypoint of the search at which the bundle is found.
+    """
     moves, here, yaw = [], (0.0, 0.0, around.takeoff_height_m), around.search[0][1] if around.search else 0.0
-    for p, search_yaw in around.search:
-        moves.append(move(here, yaw, p, search_yaw, around.search_leg))
-        here, yaw = p, search_yaw
-    return [*moves, move(here, yaw, station.p_W, station.yaw_rad, leg)]
+    corners = [(p, search_yaw, around.search_leg) for p, search_yaw in around.search[: found + 1]]
+    if around.approach is not None:
+        corners.append(around.approach[:3])
+    corners += [(s.p_W, s.yaw_rad, leg) for s in (*over, station)]
+    for p, next_yaw, limits in corners:
+        moves.append(move(here, yaw, p, next_yaw, limits))
+        here, yaw = p, next_yaw
+    return moves
 
 
-def way_home(station: Station, around: Surroundings) -> list[Move]:
-    """As the mission returns: back over the first point of the search, above the take-off point, down."""
-    corners = [(station.p_W, station.yaw_rad), *around.search[::-1]]
+def way_home(station: Station, around: Surroundings, over: Sequence[Station] = (), found: int = 0) -> list[Move]:
+    """As the mission returns: over the stations of `over`, back over the waypoints of the search, above the take-off point, down."""
+    corners = [(s.p_W, s.yaw_rad) for s in (station, *over)] + around.search[found::-1]
     yaw = corners[-1][1]
     corners += [((0.0, 0.0, around.return_height_m), yaw), ((0.0, 0.0, around.sink_end_m), yaw)]
     legs = [around.return_leg] * (len(corners) - 2) + [around.sink_leg]
     return [move(*a, *b, leg) for a, b, leg in zip(corners, corners[1:], legs, strict=False)]
 
 
-class _Route(NamedTuple):
+@dataclass
+class _Route:
     """All stations with the ways between them, and what the ways must keep clear of."""
 
     stations: list[Station]
     moves: list[Move]  # to each station from the one before
     stops_s: list[float]
-    left_s: Array  # when each station is left, counted from the first one
-    ways_out: list[list[Move]]  # to each station from above the take-off point
-    ways_home: list[list[Move]]
-    out_s: list[float]  # durations of both
-    home_s: list[float]
+    leg: Leg
     surfaces: list[tuple[str, Surface]]
     wheres: list[str]  # by item
     standoff_min_m: float
     held_m: float  # reserve beyond it: its monitor ends the flight at once
     around: Surroundings
+    _obstacles: dict[tuple[Vec3, Vec3], str] = field(default_factory=dict)  # of straight ways that were looked at
+
+    def __post_init__(self) -> None:
+        photographs = [n for n, station in enumerate(self.stations) if station.photograph is not None]
+        self._first, self._last = (photographs[0], photographs[-1]) if photographs else (0, len(self.stations) - 1)
+        ways = zip(self.moves, self.stops_s, strict=True)
+        # When each station is left, counted from the first one.
+        self._left_s = np.cumsum([duration_s(way) + stop_s for way, stop_s in ways])
 
     def where(self, station: int) -> str:
         """Beginning of a message about a station."""
@@ -264,32 +299,99 @@ class _Route(NamedTuple):
             if problem := self.obstacle([way]):
                 raise ConfigError(f"{self.where(index)}the way to its {problem}")
 
+    # --- ways out and home ---
+
+    def _over_out(self, station: int) -> list[Station]:
+        return self.stations[: min(station, self._first)]
+
+    def _over_home(self, station: int) -> list[Station]:
+        """Back over the stations before the first photograph, or on over those behind the last, whichever is shorter.
+
+        At the end of the plan the way home is straight, as the file has it.
+        """
+        if station + 1 == len(self.stations):
+            return []
+        before = self._over_out(station)[::-1] if station <= self._last else []
+        behind = self.stations[max(station, self._last) + 1 :] if station >= self._first else []
+        choices = [over for over in (before, behind) if over]
+        here = self.stations[station]
+        return min(choices, key=lambda over: sum(map(duration_s, way_home(here, self.around, over))), default=[])
+
+    def out(self, station: int, found: int = 0) -> list[Move]:
+        """The way from above the take-off point to a station."""
+        return way_out(self.stations[station], self.around, self.leg, self._over_out(station), found)
+
+    def home(self, station: int, found: int = 0) -> list[Move]:
+        """The way from a station to the ground."""
+        return way_home(self.stations[station], self.around, self._over_home(station), found)
+
+    def out_obstacle(self, station: int) -> str:
+        """As `obstacle`, of the ways to a station, wherever in the search the bundle is found."""
+        return next(filter(None, (self.obstacle(self.out(station, n)) for n in self._found())), "")
+
+    def home_obstacle(self, station: int) -> str:
+        """The same of the ways home."""
+        return next(filter(None, (self.obstacle(self.home(station, n)) for n in self._found())), "")
+
+    def _found(self) -> range:
+        return range(max(1, len(self.around.search)))
+
+    def leads(self, station: int) -> Leads:
+        """How a flight comes to a station and home from it, besides the search."""
+        clear_out, clear_home = not self.out_obstacle(station), not self.home_obstacle(station)
+        return Leads(self._over_out(station), self._over_home(station), clear_out, clear_home)
+
+    # --- obstacles ---
+
     def obstacle(self, ways: list[Move]) -> str:
         """What straight ways pass too near to, or which limit of the mission they leave; "" if none. Point by point."""
         for way in ways:
-            count = max(2, math.ceil(math.dist(way.p_start, way.p_end) / CHECKED_EVERY_M) + 1)
-            points = np.linspace(way.p_start, way.p_end, count)
-            for name, surface in self.surfaces:
-                nearest_m = float(surface.distance_m(points).min())
-                missing_m = self.standoff_min_m + self.held_m - nearest_m
-                if missing_m > SHOWN_M:
-                    return (
-                        f"station at {_shown(way.p_end)} passes '{name}' at {nearest_m:.2f} m: "
-                        f"safety.standoff_min_m of the vehicle file is {self.standoff_min_m:g} m, and {self.held_m:g} m more are "
-                        f"needed (how exactly a station is held): {missing_m:.2f} m are missing"
-                    )
-            for point in points.tolist():
-                if why := self.around.refusal((point[0], point[1], point[2])):
-                    return f"station at {_shown(way.p_end)} leads over {_shown(point)}: {why}"
+            ends = way.p_start, way.p_end
+            if ends not in self._obstacles:
+                problem = self._obstacle(way)
+                self._obstacles[ends] = problem
+                if not problem:
+                    self._obstacles[ends[::-1]] = ""
+            if self._obstacles[ends]:
+                return self._obstacles[ends]
         return ""
+
+    def _obstacle(self, way: Move) -> str:
+        count = max(2, math.ceil(math.dist(way.p_start, way.p_end) / CHECKED_EVERY_M) + 1)
+        points = np.linspace(way.p_start, way.p_end, count)
+        end = f"{self._name(way.p_end)} at {_shown(way.p_end)}"
+        for name, surface in self.surfaces:
+            nearest_m = float(surface.distance_m(points).min())
+            missing_m = self.standoff_min_m + self.held_m - nearest_m
+            if missing_m > SHOWN_M:
+                return (
+                    f"{end} passes '{name}' at {nearest_m:.2f} m: "
+                    f"safety.standoff_min_m of the vehicle file is {self.standoff_min_m:g} m, and {self.held_m:g} m more are "
+                    f"needed (how exactly a station is held): {missing_m:.2f} m are missing"
+                )
+        for point in points.tolist():
+            if why := self.around.refusal((point[0], point[1], point[2])):
+                return f"{end} leads over {_shown(point)}: {why}"
+        return ""
+
+    def _name(self, p_W: Vec3) -> str:
+        """What the mission calls a place."""
+        if p_W in (places := [p for p, _ in self.around.search]):
+            return f"search.waypoints[{places.index(p_W)}]"
+        if self.around.approach is not None and p_W == self.around.approach.p_W:
+            return "stand-off point"
+        return "place above the take-off point" if p_W[:2] == (0.0, 0.0) else "station"
+
+    # --- flights ---
 
     def flight_s(self, first: int, last: int) -> float:
         """From take-off over two stations and all between them to the landing [s]."""
-        vertical_s = (
-            self.around.takeoff_height_m / TAKEOFF_M_S + self.around.sink_end_m / self.around.sink_leg.speed_m_s
-        )
-        work_s = self.stops_s[first] + float(self.left_s[last] - self.left_s[first])
-        return vertical_s + self.around.search_s + self.out_s[first] + work_s + self.home_s[last]
+        around = self.around
+        vertical_s = around.takeoff_height_m / TAKEOFF_M_S + around.sink_end_m / around.sink_leg.speed_m_s
+        stay_s = around.approach.stay_s if around.approach is not None else 0.0
+        work_s = self.stops_s[first] + float(self._left_s[last] - self._left_s[first])
+        ways_s = sum(map(duration_s, (*self.out(first), *self.home(last))))
+        return vertical_s + around.search_s + stay_s + work_s + ways_s
 
     def flight(self, first: int, battery_s: float) -> Flight:
         """As many stations from the first on as a battery ends with the way home.
@@ -307,25 +409,25 @@ class _Route(NamedTuple):
                 f"{self.where(first)}the flight to {_shown(self.stations[first].p_W)} and back takes {total_s / 60:.1f} min, "
                 f"one battery lasts {battery_s / 60:.1f} min"
             )
-        if problem := self.obstacle(self.ways_out[first]):
+        if problem := self.out_obstacle(first):
             raise ConfigError(f"{self.where(first)}the way from take-off to its {problem}")
         clear = (n for n in range(last, first - 1, -1) if self._may_end_at(n))
         if (chosen := next(clear, None)) is None:
-            problem = self.obstacle(self.ways_home[last]) or self.obstacle(self.ways_out[last + 1])
+            problem = self.home_obstacle(last) or self.out_obstacle(last + 1)
             raise ConfigError(f"{self.where(last)}on the way home the way to the {problem}")
         total_s = self.flight_s(first, chosen)
         return Flight(first, chosen, total_s, total_s / battery_s)
 
     def _may_end_at(self, station: int) -> bool:
-        following = self.ways_out[station + 1] if station + 1 < len(self.stations) else []
-        return not self.obstacle([*self.ways_home[station], *following])
+        following = station + 1 < len(self.stations) and self.out_obstacle(station + 1)
+        return not (self.home_obstacle(station) or following)
 
     def corners(self, flight: Flight) -> list[Vec3]:
         """Points of a flight between straight ways, from the ground to the ground."""
         ground = (0.0, 0.0, 0.0)
-        there = [way.p_start for way in self.ways_out[flight.first]]
+        there = [way.p_start for way in self.out(flight.first)]
         stops = [station.p_W for station in self.stations[flight.first : flight.last + 1]]
-        return [ground, *there, *stops, *(way.p_end for way in self.ways_home[flight.last]), ground]
+        return [ground, *there, *stops, *(way.p_end for way in self.home(flight.last)), ground]
 
 
 # --- figures --------------------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ def flown_inspection(log: Log) -> InspectionPlan | None:
     with tempfile.TemporaryDirectory(prefix="companion-plan-") as folder:
         inspection = _with_plan_files(mission.inspection, log, Path(folder))
         planning = Planning(inspection, camera, site, Path(folder), vehicle.safety.standoff_min_m, *rules)
-        return make_plan(mission.name, where, planning, battery, surroundings(mission, mass_kg, rules.held_m))
+        return make_plan(mission.name, where, planning, battery, surroundings(mission, mass_kg, planning, where))
 
 
 def _part(log: Log, name: str, kind: type[S]) -> S:

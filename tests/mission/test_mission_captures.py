@@ -13,7 +13,9 @@ STEP_S = 0.02
 
 
 def stop(number: int) -> Stop:
-    return Stop("face", "pier", (0.0, 0.0, 0.0), 0.0, 2.0, Wanted(number, ("face", 0, number - 1), 0.0, 5.0), True)
+    return Stop(
+        "face", "pier", (0.0, 0.0, 0.0), 0.0, 2.0, Wanted(number, ("face", 0, number - 1), 0.0, 5.0), [], True, True
+    )
 
 
 class Camera:

@@ -8,7 +8,8 @@ from mission_world import HOME, REPOSITORY, answered, inspection_plan, site_worl
 from companion.core.config import ConfigError
 from companion.core.messages import WORLD, Markers, State
 from companion.mission.inspection_files import load_inspection
-from companion.mission.inspection_progress import Inspecting
+from companion.mission.inspection_progress import Inspecting, Reached
+from companion.mission.inspection_route import Corner
 from companion.mission.mission_node import MissionNode
 from companion.mission.plan import load_plan, site_of
 
@@ -208,12 +209,17 @@ def test_the_way_home_leads_back_over_stations_where_the_straight_way_is_not_fre
     plan = inspection_plan()
     route = load_inspection(plan, site_of(plan), vehicle(), "m.toml").route()
     stops = [stop._replace(clear_home=number < 6) for number, stop in enumerate(route.stops)]
-    progress = Inspecting(route._replace(stops=stops), stop=9, arrived_s=1.0)
-    assert progress.retraced() == [9, 8, 7, 6, 5]
-    progress.arrived_s = None  # on the way there
-    assert progress.retraced() == [8, 7, 6, 5]
-    progress.stop = 4
-    assert progress.retraced() == []
+    places = [Corner(WORLD, (float(number), 0.0, 4.0), 0.0) for number in range(len(stops))]
+    reached = [Reached(number, place, number < 6) for number, place in enumerate(places)]
+    route = route._replace(stops=stops, surfaces=[])
+    poses = route.assumed
+
+    def return_path(progress):
+        return [p[0] for p, _ in progress.return_path((9.0, 0.0, 4.0), (0.0, 0.0, 4.0), poses)]
+
+    assert return_path(Inspecting(route, stop=9, arrived_s=1.0, reached=reached[:10])) == [9, 8, 7, 6, 5]
+    assert return_path(Inspecting(route, stop=9, reached=reached[:9])) == [8, 7, 6, 5]  # on the way there
+    assert return_path(Inspecting(route, stop=4, reached=reached[:4])) == []
 
 
 def test_items_of_the_world_need_satellites_and_bundles_a_search(tmp_path):

@@ -137,6 +137,7 @@ BROKEN = {
     "axis": ('along = "y"', 'along = "z"', r"inspection.item\[0\].along = 'z': .*x, y"),
     "frame": ('frame = "pier"', 'frame = "peer"', r"frame = 'peer': no such bundle \(has: world, pier, deck, "),
     "place of no bundle": ('name = "second_pier"', 'name = "third_pier"', r"inspection.bundle 'third_pier': not in the marker file"),
+    "place named twice": ('[[inspection.bundle]]\nname = "deck"', '[[inspection.bundle]]\nname = "pier"\np_m = [2.0, 0.0, 4.0]\nrpy_rad = [0.0, 0.0, 0.0]\n[[inspection.bundle]]\nname = "deck"', r"mission.toml: inspection.bundle: the name 'pier' is used twice"),
     "no place": ('[[inspection.bundle]]\nname = "second_pier"\np_m = [12.0, 12.0, 4.0]\nrpy_rad = [1.5707963, 0.0, -1.5707963]', "", r"'second pier': frame = 'second_pier': where this bundle stands is not known"),
     "no camera": ("sony_rx1_gimbal.toml", "sony.toml", r"sony.toml: no such file"),
     "a battery as camera": ("cameras/sony_rx1_gimbal", "batteries/f550_4s_5ah", r"f550_4s_5ah.toml: "),
@@ -151,6 +152,39 @@ def test_a_mission_that_cannot_be_planned_is_refused_in_one_line(tmp_path, case)
     assert result.exit_code == 2 and result.stdout == ""
     assert re.search(message, result.stderr) and result.stderr.count("\n") == 1
     assert ".toml" in result.stderr
+
+
+STANDOFF = """
+[standoff]
+offset_M = [0.0, 0.0, 6.0]
+yaw_rad = 0.0
+speed_m_s = 1.0
+acceleration_m_s2 = 0.5
+yaw_rate_rad_s = 0.4
+[hold]
+duration_s = 600.0
+[photographs]
+at_s = []
+max_error_m = 0.2
+
+[limits]"""
+
+
+def test_stand_off_and_hold_are_part_of_the_battery(tmp_path, example):
+    held = Loaded(mission(tmp_path, "\n[limits]", STANDOFF), WITH_CAMERA).plan
+    assert len(example.plan.flights) == 1 < len(held.flights)
+    assert all(flight.duration_s > 600.0 for flight in held.flights), "each battery begins with the search and the hold"
+
+
+def test_the_way_from_the_stand_off_point_is_checked_where_its_bundle_stands(tmp_path):
+    result = run(
+        mission(tmp_path, "\n[limits]", STANDOFF.replace("[0.0, 0.0, 6.0]", "[0.0, 0.0, 1.05]")),
+        "--vehicle",
+        WITH_CAMERA,
+    )
+    assert result.exit_code == 2
+    passed = r"from take-off to its stand-off point at \[10.95, -?0.00, 4.00\] passes 'first pier' at 1.05 m"
+    assert re.search(passed, result.stderr) and result.stderr.count("\n") == 1
 
 
 def test_a_plan_beyond_one_battery_is_refused_unless_it_may_be_resumed(tmp_path):

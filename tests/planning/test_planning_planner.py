@@ -8,7 +8,7 @@ from planning_world import CAMERA, DECK, PIER, WALL, around, battery, plan_of, p
 
 from companion.core.config import ConfigError, parse
 from companion.core.trajectories import duration_s, sample
-from companion.planning.planner import TAKEOFF_M_S, Leg, make_plan, move, way_home, way_out
+from companion.planning.planner import TAKEOFF_M_S, Approach, Leg, make_plan, move, way_home, way_out
 from companion.planning.sections import Battery
 from companion.planning.stations import HELD_M
 
@@ -68,6 +68,73 @@ def test_the_search_is_part_of_the_way_out():
     plan = make_plan("test", "mission.toml", world, battery(), searched)
     assert plan.path[2] == plan.path[-4] == (3.0, -3.0, 5.0)
     assert plan.duration_s > without.duration_s + 7.0
+
+
+APPROACH = Approach((3.0, -3.0, 6.0), 0.2, Leg(0.5, 0.25, 0.2), 61.0)
+
+
+def test_the_stand_off_point_and_the_hold_there_are_part_of_the_flight():
+    world, without = plan_of([SMALL])
+    plan = make_plan("test", "mission.toml", world, battery(), around(approach=APPROACH))
+    assert plan.path[2] == APPROACH.p_W and plan.ways[0].out[0].speed_m_s == 0.5
+    assert plan.duration_s > without.duration_s + 61.0
+    ways = [*plan.ways[0].out, *plan.ways[0].home]
+    straight = [*without.ways[0].out, *without.ways[0].home]
+    longer_s = sum(map(duration_s, ways)) - sum(map(duration_s, straight))
+    assert plan.duration_s == pytest.approx(without.duration_s + 61.0 + longer_s)
+
+
+def test_the_way_from_the_stand_off_point_to_the_first_station_is_checked():
+    """The straight way from the search is free; that from the stand-off point leads past the column."""
+    column = PIER | {
+        "name": "column",
+        "base_m": [9.7, 4.0, 1.0],
+        "radius_m": 0.5,
+        "height_m": 6.0,
+        "angle_start_rad": 2.6,
+        "angle_rad": 1.0,
+    }
+    column |= {"overlap_along": 0.0, "overlap_between": 0.0, "standoff_m": 3.0}
+    view = {
+        "kind": "viewpoints",
+        "name": "view",
+        "frame": "world",
+        "settle_s": 1.0,
+        "points": [{"p_m": [9.0, 8.0, 4.0], "yaw_rad": 0.0}],
+    }
+    world = planning([view, column])
+    searched = around(search=[((6.0, 0.0, 4.0), 0.0)])
+    make_plan("test", "mission.toml", world, battery(), searched)
+    near = searched._replace(approach=APPROACH._replace(p_W=(9.0, 0.0, 4.0)))
+    with pytest.raises(
+        ConfigError,
+        match=r"'view': the way from take-off to its station at \[9.00, 8.00, 4.00\] passes 'column' at 0.2",
+    ):
+        make_plan("test", "mission.toml", world, battery(), near)
+    behind = searched._replace(approach=APPROACH._replace(p_W=(13.0, 4.0, 4.0)))
+    with pytest.raises(ConfigError, match=r"to its stand-off point at \[13.00, 4.00, 4.00\] passes 'column'"):
+        make_plan(
+            "test",
+            "mission.toml",
+            planning([view | {"points": [{"p_m": [13.0, 9.0, 4.0], "yaw_rad": 0.0}]}, column]),
+            battery(),
+            behind,
+        )
+
+
+def test_the_ways_over_every_waypoint_of_the_search_are_checked():
+    """The bundle may be found from any of them."""
+    pier = PIER | {"base_m": [12.0, 0.0, 0.0], "height_m": 8.0, "angle_start_rad": 2.9, "angle_rad": 0.5}
+    world = planning([pier])
+    one, beside = ((4.0, 0.0, 4.0), 0.0), ((4.0, 6.0, 4.0), 0.0)
+    whole = make_plan("test", "mission.toml", world, battery(), around(search=[one, beside]))
+    assert whole.path[2] == one[0] and beside[0] not in whole.path, "the figures are those of the first one"
+    with pytest.raises(
+        ConfigError, match=r"'pier': the way from take-off to its station at .* passes 'pier' at 0.\d\d m"
+    ):
+        make_plan("test", "mission.toml", world, battery(), around(search=[one, beside, ((20.0, 3.0, 4.0), 0.0)]))
+    with pytest.raises(ConfigError, match=r"the way from take-off to its search.waypoints\[1\] at .* passes 'pier'"):
+        make_plan("test", "mission.toml", world, battery(), around(search=[one, ((20.0, 0.0, 4.0), 0.0)]))
 
 
 def test_items_are_flown_in_the_order_of_the_file():
@@ -149,7 +216,10 @@ def test_a_round_begins_on_the_near_side_and_no_flight_ends_behind_the_pier():
 def test_a_flight_that_has_no_clear_way_home_is_refused():
     wall = WALL | {"centre_m": [12.0, 0.0, 4.0], "rpy_rad": [math.pi / 2, 0.0, math.pi / 2]}  # seen from the east
     around_it = [HOLD | {"name": f"corner {i}", "p_m": p} for i, p in enumerate([[8.0, 12.0, 5.0], [17.0, 12.0, 5.0]])]
-    with pytest.raises(ConfigError, match=r"on the way home the way to the station at .* passes 'wall' at 0.\d\d m"):
+    with pytest.raises(
+        ConfigError,
+        match=r"on the way home the way to the place above the take-off point at .* passes 'wall' at 0.\d\d m",
+    ):
         plan_of([*around_it, wall])
     plan_of([*around_it, wall, *[h | {"name": f"{h['name']} again"} for h in around_it[::-1]]])
 
