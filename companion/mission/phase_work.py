@@ -35,7 +35,10 @@ STATE_FRESH_S = 0.15  # before the safety table ends the stream for a stale stat
 def _wait_ready(mission: MissionContext, now_s: float) -> None:
     failing = mission.start_problems(now_s)
     ready = "ready" if mission.plan.start == "auto" else "ready: fly, then turn the mission switch on"
-    mission.flight.reason = f"waiting: {failing}" if failing else ready
+    progress, former = mission.flight.inspection, ""
+    if progress is not None and progress.route.before:
+        former = f"; {progress.route.before} of {progress.route.wanted} photographs are from former flights"
+    mission.flight.reason = (f"waiting: {failing}" if failing else ready) + former
 
 
 def _arm(mission: MissionContext, now_s: float) -> None:

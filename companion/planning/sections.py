@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from companion.core.config import Section, integer, number
 from companion.core.site import check_bundle_name
 
+RESUME_DAYS = 30  # where the mission file says nothing else
 OVERLAP_MAX = 0.95  # with more, a photograph adds less than a twentieth of its width
 Name = Annotated[str, Meta(min_length=1, max_length=60)]
 Metres = Annotated[float, number(-500, 500, "m")]
@@ -150,6 +151,8 @@ class Inspection(Section, frozen=True, kw_only=True):
     settle_s: Time  # at rest before each photograph of a surface
     # when a photograph cannot be taken in three attempts: count it as missing, or end the inspection there
     on_camera_failure: Literal["continue", "return"] = "continue"
+    # A flight of former days counts for --resume: older ones in a folder belong to an earlier inspection of the same structure.
+    resume_days: Annotated[int, integer(1, 3650)] = RESUME_DAYS
     camera_in_vehicle_mass: bool = False  # mass_kg of the vehicle file counts the payload camera
     bundle: list[BundlePlace] = []
     takeoff: SurveyPoint | None = None

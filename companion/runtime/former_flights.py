@@ -32,7 +32,7 @@ def former_flights(mission: Path, resume: Path | None, say: Callable[[str], None
     """What the flights in a folder have taken of a mission's photographs.
 
     resume: log, or folder of logs; None: the mission begins with its first photograph, as it does with a folder without a
-    log of its present plan, which the first battery of an inspection finds. say: called with a line on logs that do not count.
+    log of its present plan, which the first battery of an inspection finds. say: called with a line on logs that count or do not.
     """
     try:
         if resume is None or "inspection" not in read_layered(mission):

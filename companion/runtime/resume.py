@@ -2,12 +2,14 @@
 
 A photograph is known by its item, row and column, which depend on the items of the mission and on the camera. What it shows depends on the
 site: the take-off point, the places of bundles and the marker file. Speeds and batteries may change from flight to flight. A log of
-other items, another camera or another site is one of another plan. A blurred photograph is taken again.
+other items, another camera or another site is one of another plan. A blurred photograph is taken again. So is one of a
+flight that is older than `inspection.resume_days`, in a folder: the same inspection was flown before. A log that is named itself counts at any age.
 
 A rehearsal has the same mission and the same folder as the flight of the aircraft, and its log looks the same: an aircraft
 goes on after flights of aircraft alone.
 """
 
+import datetime
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -22,6 +24,7 @@ from companion.core.enums import CaptureOutcome
 from companion.core.frames import quat_from_rpy, rotation_matrix
 from companion.core.input_files import dictionary_files, plan_files, texts
 from companion.core.messages import Capture
+from companion.planning.sections import RESUME_DAYS
 from companion.planning.stations import HELD_M
 from companion.recording.inspection import place_difference, rules_of_log
 from companion.recording.log import Log, read_log
@@ -40,6 +43,10 @@ class OtherKind(ConfigError):
     """A log of a simulated flight where those of aircraft count, or of an aircraft among simulated ones."""
 
 
+class OtherInspection(ConfigError):
+    """A log of a flight too long ago."""
+
+
 class NoFormerFlight(ConfigError):
     """A folder holds no log of this plan."""
 
@@ -48,37 +55,60 @@ class NoFormerFlight(ConfigError):
 SKIPPED: dict[type[ConfigError], str] = {
     OtherKind: "of {kind}",
     OtherPlan: "of another plan",
+    OtherInspection: "older than inspection.resume_days = {days}",
     ConfigError: "that cannot be read",
 }
 
 
 def photographed(
-    mission: Path, named: Sequence[Path], simulated: bool = False, say: Callable[[str], None] = lambda line: None
+    mission: Path,
+    named: Sequence[Path],
+    simulated: bool = False,
+    say: Callable[[str], None] = lambda line: None,
+    now: datetime.datetime | None = None,
 ) -> list[Place]:
     """The sharp photographs that former flights of a mission have taken, in order.
 
     named: logs; or folders, of which the logs of this plan and kind count. simulated: for a simulated flight, of which simulated
-    ones count, and an aircraft's where its log is named itself. say: called with a line on the logs of a folder that do not count.
-    Raises `ConfigError`, one line, for a log of another plan or kind, a file that is no log; `NoFormerFlight` for a folder without
-    a log that counts.
+    ones count, and an aircraft's where its log is named itself. say: called with a line on the logs of a folder that count, and on those
+    that do not. now: by the clock, if not given.
+    Raises `ConfigError`, one line, for a log of another plan or kind, a file that is no log, a folder without a log that counts but
+    with one that cannot be read; `NoFormerFlight` for a folder without a log of this plan and kind.
     """
     found: set[Place] = set()
     for path in named:
         if not path.is_dir():
-            found |= _of_log(path, mission, (simulated, False) if simulated else (False,))
+            found |= _of_log(read_log(path, ("capture",)), mission, (simulated, False) if simulated else (False,))
             continue
         logs = sorted({file for pattern in LOGS for file in path.glob(pattern)})
         skipped: Counter[str] = Counter()
+        days, unreadable = _resume_days(mission), ""
+        dates: list[str] = []
+        oldest = (now or datetime.datetime.now(datetime.UTC)) - datetime.timedelta(days=days)
         for log in logs:
             try:
-                found |= _of_log(log, mission, (simulated,))
+                read = read_log(log, ("capture",))
+                places, began = _of_log(read, mission, (simulated,)), _began(read)
+                if began is not None and began < oldest:
+                    raise OtherInspection(f"{log}: a log of {began.date()}")
+                found |= places
+                dates.append("an unknown day" if began is None else str(began.date()))
             except ConfigError as error:
-                why = next(text for kind, text in SKIPPED.items() if isinstance(error, kind))
-                skipped[why.format(kind="aircraft" if simulated else "simulated flights")] += 1
+                kind, why = next((kind, text) for kind, text in SKIPPED.items() if isinstance(error, kind))
+                skipped[why.format(kind="aircraft" if simulated else "simulated flights", days=days)] += 1
+                if kind is ConfigError and log.stat().st_size > 0:  # an empty file holds no photograph
+                    unreadable = unreadable or str(error)
+        if dates:
+            days_of = " to ".join(dict.fromkeys((min(dates), max(dates))))
+            say(f"{path}: {len(dates)} of {len(logs)} logs count, of {days_of}")
         if skipped:
             detail = ", ".join(f"{count} {why}" for why, count in sorted(skipped.items()))
             say(f"{path}: {skipped.total()} of {len(logs)} logs do not count: {detail}")
-        if skipped.total() == len(logs):
+        if unreadable and not dates:
+            raise ConfigError(
+                f"{unreadable}; it may be of a flight of {mission.name}: move it out of the folder, or name the logs"
+            )
+        if not dates:
             raise NoFormerFlight(
                 f"{path}: no log of a flight of {mission.name} with its present items, camera and site, "
                 f"{'simulated' if simulated else 'flown by an aircraft'}"
@@ -86,9 +116,23 @@ def photographed(
     return sorted(found)
 
 
-def _of_log(path: Path, mission: Path, kinds: Sequence[bool]) -> set[Place]:
+def _resume_days(mission: Path) -> int:
+    """Of the mission file; the default where it cannot be read: the file is read in full after this."""
+    days = read_layered(mission).get("inspection", {}).get("resume_days", RESUME_DAYS)
+    return days if isinstance(days, int) and 0 < days < 10_000 else RESUME_DAYS
+
+
+def _began(log: Log) -> datetime.datetime | None:
+    """When a log was begun; None where it does not hold it."""
+    try:
+        return datetime.datetime.fromisoformat(log.metadata["start_time"]).astimezone(datetime.UTC)
+    except (KeyError, ValueError):
+        return None
+
+
+def _of_log(log: Log, mission: Path, kinds: Sequence[bool]) -> set[Place]:
     """kinds: that count; True: simulated."""
-    log = read_log(path, ("capture",))
+    path = log.path
     if difference := _other_plan(log, mission):
         raise OtherPlan(f"{path}: a log of another plan: {difference}")
     try:

@@ -159,6 +159,7 @@ def test_the_flight_goes_on_at_the_first_photograph_that_is_missing():
     places = [stop.photograph.place for stop in loaded.route().stops]
     former = [place for number, place in enumerate(places, 1) if number < 12 and number != 7]
     world = site_world(plan, photographed=former)
+    assert "10 of 16 photographs are from former flights" in world.run(0.1).node.reason
     world.run_until("DONE", 700.0)
     assert [request.id for request in world.capture_requests] == [7, *range(12, PHOTOGRAPHS + 1)]
     status = world.status

@@ -1,5 +1,6 @@
 """``--resume``: the photographs that former flights took, from their logs."""
 
+import datetime
 import json
 import re
 import shutil
@@ -18,7 +19,7 @@ from companion.recording.log import read_log
 from companion.recording.writer import LogWriter
 from companion.runtime import former_flights, processes
 from companion.runtime.flight_record import flight_metadata
-from companion.runtime.resume import photographed
+from companion.runtime.resume import NoFormerFlight, photographed
 from sitl.flight_files import files_of
 from sitl.scenario import load_scenario
 
@@ -75,10 +76,11 @@ def test_an_aircraft_goes_on_after_flights_of_aircraft_alone(tmp_path, monkeypat
     said = []
     assert photographed(MISSION, [tmp_path], say=said.append) == [("deck", 0, 4), ("deck", 0, 5)]
     skipped = "logs do not count: 1 of another plan, 3 of simulated flights, 1 that cannot be read"
-    assert said == [f"{tmp_path}: 5 of 7 {skipped}"]
+    counted = rf"{re.escape(str(tmp_path))}: 2 of 7 logs count, of \d\d\d\d-\d\d-\d\d"
+    assert re.match(counted, said[0]) and said[1:] == [f"{tmp_path}: 5 of 7 {skipped}"]
     assert photographed(MISSION, [tmp_path], simulated=True) == [("deck", 0, 1), ("deck", 0, 2), ("deck", 0, 3)]
     powered_on(monkeypatch, tmp_path, tmp_path)
-    assert capsys.readouterr().out.splitlines() == [
+    assert capsys.readouterr().out.splitlines()[1:] == [
         f"{tmp_path}: 5 of 7 {skipped}",
         "2 photographs of two_piers_inspection.toml taken by former flights",
     ]
@@ -300,12 +302,44 @@ def test_the_units_go_on_after_power_on_and_the_next_log_knows_it(tmp_path, monk
     flights.mkdir()
     flown(flights / "2026-11-25.mcap", ["taken", "lost", "taken"])
     former = powered_on(monkeypatch, tmp_path, flights)
-    assert capsys.readouterr().out == "2 photographs of two_piers_inspection.toml taken by former flights\n"
+    said = capsys.readouterr().out.splitlines()
+    assert said[-1] == "2 photographs of two_piers_inspection.toml taken by former flights"
+    assert len(said) == 2 and re.match(rf"{flights}: 1 of 1 logs count, of \d\d\d\d-", said[0])
     aircraft = context(flights, former)
     assert processes._mission_options(aircraft).photographed == (("deck", 0, 1), ("deck", 0, 3))
     writer = processes._recorder_options(aircraft).log_writer
     writer.close()
     assert photographed(MISSION, [writer.path]) == [("deck", 0, 1), ("deck", 0, 3)]
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_a_folder_without_a_log_that_counts_but_with_a_broken_one_does_not_begin_again(tmp_path, monkeypatch, others):
+    """It may be the log of the battery before."""
+    flights = tmp_path / "flights"
+    flights.mkdir()
+    (flights / "torn.mcap").write_bytes(b"no log")
+    if others:
+        flown(flights / "hover.mcap", [], REPOSITORY / "config/missions/bridge_hover.toml")
+    former = powered_on(monkeypatch, tmp_path, flights)
+    with pytest.raises(
+        ConfigError, match="torn.mcap: .*; it may be of a flight of two_piers_inspection.toml: move it"
+    ) as error:
+        processes._mission_options(context(tmp_path, former))
+    assert "\n" not in str(error.value)
+    (flights / "torn.mcap").write_bytes(b"")  # of a recorder that was cut off before it wrote anything
+    assert context(tmp_path, powered_on(monkeypatch, tmp_path, flights)).photographed == []
+
+
+def test_flights_of_an_earlier_inspection_of_the_same_structure_do_not_count_unless_they_are_named(tmp_path):
+    log, said = flown(tmp_path / "flight.mcap", ["taken"]), []
+    later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=31)
+    assert photographed(MISSION, [tmp_path]) == [("deck", 0, 1)]
+    with pytest.raises(NoFormerFlight):
+        photographed(MISSION, [tmp_path], say=said.append, now=later)
+    assert said == [f"{tmp_path}: 1 of 1 logs do not count: 1 older than inspection.resume_days = 30"]
+    assert photographed(MISSION, [log], now=later) == [("deck", 0, 1)]
+    longer = with_change(tmp_path / "longer", "resumable = true", "resumable = true\nresume_days = 90")
+    assert photographed(longer, [tmp_path], now=later) == [("deck", 0, 1)]
 
 
 def test_the_first_battery_and_a_mission_without_inspection_begin_at_the_beginning(tmp_path, monkeypatch):
