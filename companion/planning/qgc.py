@@ -20,13 +20,16 @@ from companion.planning.sections import Origin
 SIZE_MAX_BYTES = 10_000_000  # 20,000 waypoints
 INTEGER_MAX = 2**63  # beyond it a whole number may have no value as a floating-point number
 WAYPOINT, LOITER_TIME, RETURN, LAND, TAKEOFF, DELAY, CONDITION_DELAY = 16, 19, 20, 21, 22, 93, 112
-DIGICAM, MOUNT, CAMERA_MODE, GIMBAL, IMAGE = 203, 205, 530, 1000, 2000
+SPEED, DIGICAM, MOUNT, CAMERA_MODE, GIMBAL, IMAGE = 178, 203, 205, 530, 1000, 2000
 FRAME_AMSL, FRAME_MISSION, FRAME_RELATIVE = 0, 2, 3  # MAV_FRAME
 FRAMES_AMSL, FRAMES_RELATIVE = (0, 5), (3, 6)  # also as the _INT frames
 PX4 = 12  # MAV_AUTOPILOT_PX4
 # PX4 turns at this distance from a waypoint, else at NAV_ACC_RAD, which cuts the corners of a checked way.
 REACHED_M = 0.5
-EXPOSED_S = 1.0  # from the command of a photograph to its exposure at most: so long the gimbal stays where it is
+EXPOSED_S = (
+    1.0  # from the command of a photograph to its exposure at most: so long aircraft and gimbal stay where they are
+)
+GROUND_SPEED, UNCHANGED = 1, -1  # of MAV_CMD_DO_CHANGE_SPEED: its kind, and the throttle
 ALTITUDE_RELATIVE = 1  # QGroundControl's AltitudeMode
 LOCK = 4 + 8  # GIMBAL_MANAGER_FLAGS_ROLL_LOCK and PITCH_LOCK: against the horizon
 MOUNT_TARGETING = 2  # MAV_MOUNT_MODE_MAVLINK_TARGETING
@@ -37,7 +40,6 @@ NAMES = {
     84: "MAV_CMD_NAV_VTOL_TAKEOFF",
     85: "MAV_CMD_NAV_VTOL_LAND",
     177: "MAV_CMD_DO_JUMP",
-    178: "MAV_CMD_DO_CHANGE_SPEED",
     183: "MAV_CMD_DO_SET_SERVO",
     195: "MAV_CMD_DO_SET_ROI_LOCATION",
     201: "MAV_CMD_DO_SET_ROI",
@@ -88,9 +90,10 @@ def yaw_of(heading_deg: float) -> float:
 def plan_document(
     stations: Iterable[QgcStation], origin: Origin, takeoff_height_m: float, speed_m_s: float, mav_type: int
 ) -> dict[str, Any]:
-    """The JSON document of a `.plan`: take-off, a waypoint for each stop, its photograph, and the landing.
+    """The JSON document of a `.plan`: take-off, speed, a waypoint for each stop, its photograph, and the landing.
 
-    The gimbal is commanded before the waypoint, whose stop lets it settle: PX4 waits for it by MIS_COMMAND_TOUT alone, 0 s by
+    The speed is a command: `cruiseSpeed` and `hoverSpeed` stay in QGroundControl, and PX4 flies without it at MPC_XY_CRUISE.
+    The aircraft stays until the exposure is over, as PX4 goes on with the command of a photograph. The gimbal is commanded before the waypoint, whose stop lets it settle: PX4 waits for it by MIS_COMMAND_TOUT alone, 0 s by
     default.
     stations: with the corners of the way home, of which the last is above the take-off point: `NAV_RETURN_TO_LAUNCH` would
     climb straight up first, also below a deck. mav_type: MAV_TYPE of the aircraft, as its flight controller sends it.
@@ -111,6 +114,7 @@ def plan_document(
         items.append(item)
 
     add(TAKEOFF, [0, 0, 0, None, origin.latitude_deg, origin.longitude_deg, takeoff_height_m], takeoff_height_m)
+    add(SPEED, [GROUND_SPEED, speed_m_s, UNCHANGED, 0, 0, 0, 0])
     pitch_rad = None
     for station in stations:
         latitude, longitude, _ = geographic(station.p_W, origin)
@@ -118,12 +122,11 @@ def plan_document(
         place: list[float | None] = [latitude, longitude, up_m]
         if station.pitch_rad is not None and station.pitch_rad != pitch_rad:
             pitch_rad = station.pitch_rad
-            if items[-1]["command"] == IMAGE:
-                add(DELAY, [EXPOSED_S, -1, -1, -1, 0, 0, 0])
             add(GIMBAL, [math.degrees(pitch_rad), 0, None, None, LOCK, 0, 0])
         add(WAYPOINT, [station.stop_s, REACHED_M, 0, compass_deg(station.yaw_rad), *place], up_m)
         if station.photograph:
             add(IMAGE, [0, 0, 1, 0, 0, 0, None])
+            add(DELAY, [EXPOSED_S, -1, -1, -1, 0, 0, 0])
     add(LAND, [0, 0, 0, None, origin.latitude_deg, origin.longitude_deg, 0.0], 0.0)
     return {
         "fileType": "Plan",
@@ -214,6 +217,8 @@ class _Reader:
                 return "" if last else "a landing or return in the middle of a plan cannot be flown"
             case 16 | 19:
                 return self._waypoint(item.get("frame"), numbers)
+            case 178:  # of the whole plan; the mission has its own
+                return "" if not self.stations else "another speed in the middle of a plan cannot be flown"
             case 93 | 112:
                 return self._delay(numbers)
             case 530:

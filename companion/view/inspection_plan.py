@@ -218,9 +218,10 @@ def qgc_stations(planned: InspectionPlan, number: int = 0) -> list[QgcStation]:
     """
     flight, ways = planned.flights[number], planned.ways[number]
     found = [_corner(way) for way in ways.out[:-1]]
-    for s in planned.stations[flight.first : flight.last + 1]:
+    stations = zip(planned.stations, planned.stops_s, strict=True)
+    for s, stop_s in list(stations)[flight.first : flight.last + 1]:
         pitch = None if s.photograph is None else math.asin(max(-1.0, min(1.0, float(s.photograph.pose.R_WC[2, 2]))))
-        found.append(QgcStation(s.p_W, s.yaw_rad, pitch, s.stop_s, s.photograph is not None))
+        found.append(QgcStation(s.p_W, s.yaw_rad, pitch, stop_s, s.photograph is not None))
     return [*found, *map(_corner, ways.home[:-1])]
 
 

@@ -11,7 +11,16 @@ from planning_world import DECK, WALL, around, battery, plan_of, planning
 from companion.core.config import ConfigError, parse
 from companion.core.geodesy import between
 from companion.planning.planner import make_plan
-from companion.planning.qgc import QgcStation, compass_deg, geographic, local, plan_document, read_plan, yaw_of
+from companion.planning.qgc import (
+    EXPOSED_S,
+    QgcStation,
+    compass_deg,
+    geographic,
+    local,
+    plan_document,
+    read_plan,
+    yaw_of,
+)
 from companion.planning.sections import Origin
 from companion.view.inspection_plan import qgc_stations
 
@@ -122,12 +131,22 @@ def test_the_gimbal_settles_while_the_aircraft_stops(tmp_path):
     stops += [corner, QgcStation((5.0, 0.0, 5.0), 0.0, 0.0, 3.0, True)]
     made = plan_document(stops, SITE, 4.0, 1.0, 13)
     commands = [item["command"] for item in made["mission"]["items"]]
-    first, turned, after_a_corner = [1000, 16, 2000, 16, 2000], [93, 1000, 16, 2000], [16, 1000, 16, 2000]
-    assert commands == [22, *first, *turned, *after_a_corner, 21]
+    first, turned, after_a_corner = [1000, 16, 2000, 93, 16, 2000, 93], [1000, 16, 2000, 93], [16, 1000, 16, 2000, 93]
+    assert commands == [22, 178, *first, *turned, *after_a_corner, 21]
     read = read_plan(written(tmp_path, made), SITE)
     assert [(s.stop_s, s.photograph) for s in read] == [(s.stop_s, s.photograph) for s in stops]
     pitches = [s.pitch_rad for s in read if s.photograph]
     assert pitches == pytest.approx([0.0, 0.0, 1.2, 0.0])
+
+
+def test_the_aircraft_stays_until_the_exposure_is_over_and_the_camera_is_ready():
+    _, plan = plan_of([WALL], camera_changes={"trigger_period_s": 20.0})
+    stops = qgc_stations(plan)
+    assert [stop.stop_s for stop in stops if stop.photograph] == plan.stops_s and max(plan.stops_s) > 10.0
+    items = plan_document(stops, SITE, 4.0, 1.0, 13)["mission"]["items"]
+    after = [other for item, other in zip(items, items[1:], strict=False) if item["command"] == 2000]
+    assert len(after) == plan.photographs
+    assert all((item["command"], item["params"][0]) == (93, EXPOSED_S) for item in after)
 
 
 def test_every_key_that_the_format_demands_is_written():
@@ -141,10 +160,11 @@ def test_every_key_that_the_format_demands_is_written():
     assert set(required.split()) == set(made["mission"])
     assert made["mission"]["plannedHomePosition"] == [34.0007, -81.0348, 60.0]
     items = made["mission"]["items"]
-    assert [item["command"] for item in items] == [22, 1000, 16, 2000, 21]
-    assert [item["doJumpId"] for item in items] == [1, 2, 3, 4, 5]
+    assert [item["command"] for item in items] == [22, 178, 1000, 16, 2000, 93, 21]
+    assert [item["doJumpId"] for item in items] == [1, 2, 3, 4, 5, 6, 7]
     assert all(len(item["params"]) == 7 and item["type"] == "SimpleItem" for item in items)
-    assert items[2]["frame"] == 3 and items[2]["Altitude"] == 5.0 == items[2]["params"][6]
+    assert items[1]["params"] == [1, 1.5, -1, 0, 0, 0, 0], "PX4 does not know cruiseSpeed"
+    assert items[3]["frame"] == 3 and items[3]["Altitude"] == 5.0 == items[3]["params"][6]
     assert "NaN" not in json.dumps(made)
 
 
@@ -192,7 +212,7 @@ SURVEY = {"type": "ComplexItem", "complexItemType": "survey", "version": 5}
 BROKEN = {
     "survey": ([WAYPOINT, SURVEY], r"items\[1\]: complex item 'survey' cannot be flown"),
     "jump": ([WAYPOINT, simple(177, 1, 3)], r"items\[1\]: command 177 \(MAV_CMD_DO_JUMP\) cannot be flown"),
-    "speed": ([simple(178, 1, 12), WAYPOINT], r"items\[0\]: command 178 \(MAV_CMD_DO_CHANGE_SPEED\)"),
+    "speed": ([WAYPOINT, simple(178, 1, 12)], r"items\[1\]: another speed in the middle of a plan cannot be flown"),
     "distance": ([WAYPOINT, simple(206, 5)], r"command 206 \(MAV_CMD_DO_SET_CAM_TRIGG_DIST\) cannot be flown"),
     "unknown": ([WAYPOINT, simple(31337)], r"command 31337 cannot be flown"),
     "endless": ([WAYPOINT, simple(2000, 0, 1, 0)], r"takes 0 photographs at one place \(0: without end\)"),
