@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import msgspec
 
 from companion.core.enums import BEGINNING, CommandAction, Phase, ProcessName, TopicName
+from companion.core.intake import Intake
 from companion.core.messages import (
     Capture,
     ControlStatus,
@@ -39,7 +40,7 @@ from companion.mission.operator_checks import answer, consider
 from companion.mission.phase_work import PHASE_WORK
 from companion.mission.plan import Plan, check_bundle, check_vehicle
 from companion.mission.requests import INFORMATION, WARNING
-from companion.mission.safety_monitor import Demand
+from companion.mission.safety_monitor import Demand, SafetyMonitor
 from companion.mission.snapshot import SafetySnapshot
 from companion.mission.transitions import TRANSITIONS
 from companion.mission.way_home import way_home_s
@@ -93,6 +94,11 @@ class MissionNode(Node):
         route = None if inspection is None else inspection.route()
         self._mission = MissionContext(vehicle, plan, required_processes, route, files)
         self._status_sent_s = -math.inf
+        # What counts errors, each with its last one.
+        safety, waiting = self._mission.safety, self._mission.start_monitors.evaluations
+        self._counting: tuple[SafetyMonitor | Intake, ...] = (safety, *waiting, self.intake)
+        self._errors_of = [0] * len(self._counting)
+        self._last_error = ""
 
     @property
     def phase(self) -> Phase:
@@ -111,12 +117,19 @@ class MissionNode(Node):
     @property
     def errors(self) -> int:
         """Messages that were refused, and monitors that could not be evaluated."""
-        return super().errors + self._mission.safety.errors + self._mission.start_monitors.errors
+        return sum(part.errors for part in self._counting)
 
     @property
     def last_error(self) -> str:
-        mission = self._mission
-        return mission.safety.last_error or mission.start_monitors.last_error or super().last_error
+        """The newest of them, whichever part it is of."""
+        self._note_errors()
+        return self._last_error
+
+    def _note_errors(self) -> None:
+        """Follow which part counted the newest error; called in every step."""
+        for number, part in enumerate(self._counting):
+            if part.errors != self._errors_of[number]:
+                self._errors_of[number], self._last_error = part.errors, part.last_error
 
     @property
     def demand(self) -> Demand | None:
@@ -203,6 +216,7 @@ class MissionNode(Node):
         events = mission.safety.update(snapshot)
         if mission.flight.phase in ph.BEFORE_START:
             mission.start_monitors.update(snapshot)
+        self._note_errors()
         if mission.safety.demand is None:
             mission.inputs.note_face(now_s)
         for event in events:

@@ -135,14 +135,9 @@ class StartMonitors:
         self._at_bundle.update(_as_taken(snapshot if seen else replace(snapshot, witness=None), at_bundle=seen))
 
     @property
-    def errors(self) -> int:
-        """Evaluations that failed, since the start of the process."""
-        return self._in_search.errors + self._at_bundle.errors
-
-    @property
-    def last_error(self) -> str:
-        """Of the last of them; "" while there is none."""
-        return self._in_search.last_error or self._at_bundle.last_error
+    def evaluations(self) -> tuple[SafetyMonitor, SafetyMonitor]:
+        """Both, for the count of those that failed."""
+        return self._in_search, self._at_bundle
 
     def found(self) -> dict[str, str]:
         """What they have found that still holds, in words with value and limit, by name."""

@@ -1,6 +1,7 @@
 """Errors of a process since the start: of the log's disk, and after a restart of the process."""
 
 import errno
+import math
 import os
 
 import msgspec
@@ -43,6 +44,21 @@ def test_a_disk_that_fails_in_flight_is_named(tmp_path, monkeypatch):
     said = [e.text for e in world.events if e.monitor == "process_errors" and e.active]
     assert len(said) == 1 and "recorder" in said[0] and "Read-only file system" in said[0]
     assert world.phase == "HOLD"
+
+
+def test_the_last_error_of_the_mission_is_the_newest_whichever_part_counts_it():
+    """A monitor that failed once before the start hid every message that was refused afterwards."""
+    world = World()
+    world.run(1.0)
+    monitors = world.node._mission.start_monitors.evaluations[0]
+    monitors._note_error(monitors.monitors[0], ValueError("once"))
+    world.run(0.1)
+    assert world.node.errors == 1 and world.node.last_error.endswith("ValueError: once")
+    world.node.handle(FcuAttitude(stamp_s=math.nan, q_WB=(1.0, 0.0, 0.0, 0.0), omega_B=(0.0, 0.0, 0.0)), world.now_s)
+    assert world.node.errors == 2 and world.node.last_error == "fcu_attitude has no time"
+    world.node._mission.safety._note_error(monitors.monitors[0], ValueError("again"))
+    world.run(0.1)
+    assert world.node.errors == 3 and world.node.last_error.endswith("ValueError: again")
 
 
 def test_errors_before_the_start_do_not_count_and_a_restarted_process_begins_at_none():
