@@ -3,7 +3,8 @@
 What was handed to the operating system survives the death of a process, but not a battery that is unplugged: Linux writes
 it to the disk up to 30 s later, and a renamed file may then have no content. Only fsync(2) waits for it, on a memory card
 for seconds. `DiskThread` therefore does it in one thread of its own, whose jobs wait in a queue: a slow card delays them,
-and a job that is requested again while it waits is done once.
+and a job that is requested again while it waits is done once. The jobs end with the process, so none of them writes:
+what they have not done yet is with the operating system all the same.
 """
 
 import os
@@ -73,24 +74,24 @@ class DiskThread:
             job()
 
 
-def write_whole(target: Path, data: bytes, part: Path, synchronised: bool) -> None:
-    """Write a file so that it is there whole or not at all, by way of ``part``; raises OSError.
-
-    synchronised: also after a loss of power. The content is on the disk before the name is.
-    """
-    with part.open("wb") as file:
-        file.write(data)
-        file.flush()
-        if synchronised:
-            os.fsync(file.fileno())
+def write_whole(target: Path, data: bytes, part: Path) -> None:
+    """Write a file so that it is there whole or not at all after the end of the process, by way of ``part``; raises OSError."""
+    part.write_bytes(data)
     part.replace(target)
-    if synchronised:
-        synchronise_folder(target.parent)
+
+
+def synchronise_file(path: Path) -> None:
+    """Bring the content of a file onto the disk; raises OSError."""
+    _synchronise(path, os.O_RDONLY)
 
 
 def synchronise_folder(folder: Path) -> None:
     """Bring the names in a folder onto the disk; raises OSError."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    _synchronise(folder, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _synchronise(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:

@@ -15,6 +15,7 @@ import math
 import os
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
@@ -28,7 +29,7 @@ from companion.core.messages import TOPICS, Message
 from companion.recording import batches
 from companion.recording.batches import BatchPacker, Row, row_of
 from companion.recording.codec import encode, json_schema, schema_hashes
-from companion.recording.disk import DirectDisk, Disk, synchronise_folder, write_whole
+from companion.recording.disk import DirectDisk, Disk, synchronise_file, synchronise_folder, write_whole
 
 SPOOL_MAX_BYTES = 16_000_000  # minutes of flight, for a disk that comes back
 PHOTOGRAPHS_MAX_BYTES = 64_000_000  # that wait for the disk
@@ -148,6 +149,7 @@ class LogWriter:
         self.continues = metadata.get("continues", "")  # log of the flight that this one is a part of
         self._disk = disk or DirectDisk()
         self._photographs: deque[_Photograph] = deque()  # that wait for the disk
+        self._unsynchronised: deque[Path] = deque()  # files of photographs
         self._failures: deque[str] = deque()  # of jobs of the disk
         self.errors = 0  # failed writes
         self.dropped = 0  # messages that found the spool full or could not be encoded
@@ -220,8 +222,7 @@ class LogWriter:
                 self._begin_again()
             self._pack()
         self._drain()
-        if self._photographs:
-            self._disk.run((self.path, "photographs"), self._save_photographs)
+        self._save_photographs()
         self._note_failures()
 
     def _pack(self) -> None:
@@ -353,20 +354,29 @@ class LogWriter:
             self.note_error(f"{self.path.stem}_photo_{number:03d}: dropped, too many photographs wait for the disk")
             return
         self._photographs.append(_Photograph(f"{self.path.stem}_photo_{number:03d}", png, facts))
-        self._disk.run((self.path, "photographs"), self._save_photographs)
+        self._save_photographs()
         self._note_failures()
 
     def _save_photographs(self) -> None:
-        """Save those that wait, until the disk refuses one; in the disk's thread, where it has one."""
+        """Hand those that wait to the operating system, until it refuses one: from there on they survive the end of the process."""
         while self._photographs:
             try:
                 self._save(self._photographs[0])
-            except Exception as error:  # nothing ends the disk's thread
+            except Exception as error:  # nothing raises in flight
                 name = self.path.with_name(self._photographs[0].name)
-                self._failures.append(f"{name}: {getattr(error, 'strerror', None) or error}")
+                self.note_error(f"{name}: {getattr(error, 'strerror', None) or error}")
                 if isinstance(error, OSError):
-                    return
+                    break
             self._photographs.popleft()
+        if self._unsynchronised:
+            self._disk.run((self.path, "photographs"), self._synchronise_photographs)
+
+    def _synchronise_photographs(self) -> None:
+        """Bring the files of photographs onto the disk, then their names; in the disk's thread."""
+        while self._unsynchronised:
+            target = self._unsynchronised.popleft()
+            self._reporting(partial(synchronise_file, target))()
+        self._reporting(partial(synchronise_folder, self.path.parent))()
 
     def _save(self, photograph: _Photograph) -> None:
         name, copy = photograph.name, 1
@@ -376,18 +386,20 @@ class LogWriter:
         part = self.path.with_name(f"{name}.part")
         part.parent.mkdir(parents=True, exist_ok=True)
         text = msgspec.json.encode({"file": f"{name}.png", **photograph.facts})
+        picture, side_car = self.path.with_name(f"{name}.png"), self.path.with_name(f"{name}.json")
         try:
-            write_whole(self.path.with_name(f"{name}.png"), photograph.png, part, self._disk.synchronised)
-            side_car = msgspec.json.format(text, indent=2)
-            write_whole(self.path.with_name(f"{name}.json"), side_car, part, self._disk.synchronised)
+            write_whole(picture, photograph.png, part)
+            write_whole(side_car, msgspec.json.format(text, indent=2), part)
         except OSError:
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)
             raise
+        if self._disk.synchronised:
+            self._unsynchronised.extend((picture, side_car))
 
     @property
     def _photograph_bytes(self) -> int:
-        return sum(len(photograph.png) for photograph in tuple(self._photographs))
+        return sum(len(photograph.png) for photograph in self._photographs)
 
     @property
     def unwritten_bytes(self) -> int:

@@ -155,12 +155,12 @@ def calls(monkeypatch) -> list[str]:
     return found
 
 
-def test_a_photograph_is_on_the_disk_before_its_side_car_has_a_name(tmp_path, calls):
+def test_a_photograph_has_its_names_at_once_and_then_comes_onto_the_disk(tmp_path, calls):
     writer = LogWriter(tmp_path / "flight.mcap", {}, disk=DirectSynchronised())
     assert calls == ["folder", "content of .mcap"]
     calls.clear()
     writer.save_photograph(1, b"png", {})
-    one = ["content of .part", "name of .png", "folder", "content of .part", "name of .json", "folder"]
+    one = ["name of .png", "name of .json", "content of .png", "content of .json", "folder"]
     assert calls == one and writer.errors == 0
 
 
@@ -211,6 +211,38 @@ def test_a_slow_disk_neither_stops_the_recorder_nor_piles_up_work(tmp_path, monk
     node.close()
     assert disk.wait(10.0) and len(begun) < 12 and node.errors == 0
     assert not read_log(tmp_path / "flight.mcap").truncated and side_cars(tmp_path / "flight.mcap")
+
+
+def test_photographs_behind_a_slow_card_survive_the_end_of_the_process(tmp_path, monkeypatch):
+    go_on = threading.Event()
+    monkeypatch.setattr(os, "fdatasync", lambda _: go_on.wait(20.0))
+    monkeypatch.setattr(os, "fsync", lambda _: go_on.wait(20.0))
+    path = tmp_path / "flight.mcap"
+    writer = LogWriter(path, {}, disk=DiskThread())
+    for number in (1, 2, 3):
+        writer.save_photograph(number, b"png" * number, {"id": number})
+        names = [side_car.stem for side_car in side_cars(path)]  # as after SIGKILL
+        assert names[-1] == f"flight_photo_{number:03d}" and len(names) == number
+    writer.close(0.1)
+    assert writer.errors == 0 and writer.unwritten_bytes == 0 and not list(tmp_path.glob("*.part"))
+    assert [side_car.with_suffix(".png").read_bytes() for side_car in side_cars(path)] == [
+        b"png" * i for i in (1, 2, 3)
+    ]
+    go_on.set()
+
+
+def test_a_photograph_that_is_deleted_keeps_no_other_from_the_disk(tmp_path, calls, monkeypatch):
+    jobs: list[Callable[[], None]] = []
+    monkeypatch.setattr(DirectSynchronised, "run", lambda self, key, job: jobs.append(job))
+    writer = LogWriter(tmp_path / "flight.mcap", {}, disk=DirectSynchronised())
+    writer.save_photograph(1, b"png", {})
+    writer.save_photograph(2, b"png", {})
+    (tmp_path / "flight_photo_001.png").unlink()
+    calls.clear()
+    jobs[-1]()
+    assert calls == ["content of .json", "content of .png", "content of .json", "folder"]
+    writer.flush()
+    assert writer.errors == 1 and writer.last_error.endswith("No such file or directory")
 
 
 def test_a_disk_that_hangs_does_not_keep_the_process_from_its_end(tmp_path, monkeypatch):
