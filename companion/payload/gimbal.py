@@ -8,8 +8,10 @@ An aircraft may carry other gimbals, which report on the same link. The camera's
 (GIMBAL_MANAGER_INFORMATION, GIMBAL_MANAGER_STATUS), else the component of the camera file where that is a gimbal's own,
 else the first that reports.
 
-PX4 reports for gimbals on its servo outputs, under its own component, what it has commanded and not what a sensor has measured.
-Such a gimbal gets the time of a slow servo for its way, and its attitude an error of its own.
+PX4 reports for gimbals on its servo outputs, under its own component, what it has commanded and not what a sensor has measured
+(src/modules/gimbal/output_rc.cpp, output.cpp): without a flag for the frame of yaw, and with `MNT_DO_STAB` less roll and pitch of
+the body, so that the servos level the camera. Such a gimbal gets the time of a slow servo for its way, and its attitude an error
+of its own.
 """
 
 import bisect
@@ -29,7 +31,11 @@ SLOW_S = 0.25  # of two intervals
 SILENT_S = 1.5  # a gimbal without report for this long is not known
 COMMAND_PERIOD_S = 1.0  # the command is repeated while the gimbal is not at its pitch
 REACHED_RAD = math.radians(1.0)
-ASIDE_RAD = math.radians(2.0)  # of yaw against the body's heading, and roll
+ASIDE_RAD = math.radians(2.0)  # of yaw against the body's heading, and roll: beyond it, the command is repeated, too
+# Beyond it a gimbal does not stand straight ahead: it was panned by hand, or keeps a direction (yaw lock). Less is no fault of it, and
+# the pose has what it reports: in wind the aircraft leans by 3 to 6°, and a gimbal without a roll axis with it; one that reports yaw
+# from north follows the compass of the flight controller, of which up to 5° of error are normal.
+ASIDE_MAX_RAD = math.radians(10.0)
 SERVO_RATE_RAD_S = math.radians(30.0)  # of a gimbal that reports its set-point: slow for a servo
 SETPOINT_STD_RAD = 0.03  # of that set-point's attitude: backlash, and the scale of the servo
 NORTH = quat_from_rpy(0.0, 0.0, math.pi / 2)  # heading of north in the world, whose x axis points east
@@ -43,7 +49,7 @@ class GimbalReport(NamedTuple):
     """Attitude at the time of its arrival."""
 
     stamp_s: float
-    q: Array  # front, left, up; of the level frame that `by_heading` names
+    q: Array  # front, left, up; in the level frame that `by_heading` names
     by_heading: bool  # yaw counts from the body's heading; else from north
     omega_G: Array  # reported rates in the gimbal, without those of that frame; NaN: not reported
     q_heading: Array | None  # of the level frame with the body's heading; None: the heading was not known
@@ -67,7 +73,6 @@ class Gimbal:
         self._reached_s = math.inf  # since when it stands there
         self._commanded = False  # since the last `want`
         self._due_s = -math.inf
-        self._frame_stated = True  # by the flags of the last report
 
     @property
     def device(self) -> int:
@@ -111,17 +116,10 @@ class Gimbal:
         """Its reports are PX4's own: what was commanded, whatever the gimbal does."""
         return self._sender is not None and self._sender[1] == common.MAV_COMP_ID_AUTOPILOT1
 
-    @property
-    def problem(self) -> str:
-        """What its reports lack, "" nothing."""
-        if self.reports_setpoint and not self._frame_stated:
-            return "its reports do not say whether yaw counts from the body or from north"
-        return ""
-
-    def put(self, m: Any, system: int, component: int, now_s: float, heading_rad: float) -> bool:
+    def put(self, m: Any, system: int, component: int, now_s: float, q_WB: Array | None) -> bool:
         """Take a GIMBAL_DEVICE_ATTITUDE_STATUS and who sent it; returns whether it is used.
 
-        heading_rad: the body's, from the world's x axis (east) to the left; NaN: not known.
+        q_WB: attitude of the body; None: not known.
         """
         q = np.array([m.q[0], m.q[1], -m.q[2], -m.q[3]])
         length = math.sqrt(float(q @ q))
@@ -132,13 +130,16 @@ class Gimbal:
             return False
         in_vehicle = bool(m.flags & common.GIMBAL_DEVICE_FLAGS_YAW_IN_VEHICLE_FRAME)
         in_earth = bool(m.flags & common.GIMBAL_DEVICE_FLAGS_YAW_IN_EARTH_FRAME)
-        locked = bool(m.flags & common.GIMBAL_DEVICE_FLAGS_YAW_LOCK)  # decides where neither is set, as before 2022
-        self._frame_stated = in_vehicle or in_earth
+        # It decides where neither is set, as before 2022. PX4 sets neither for servo outputs, and in earlier versions the lock always: the yaw
+        # is that which was commanded here, against the body.
+        locked = bool(m.flags & common.GIMBAL_DEVICE_FLAGS_YAW_LOCK) and not self.reports_setpoint
         rates = np.array([m.angular_velocity_x, -m.angular_velocity_y, -m.angular_velocity_z])
         q, by_heading = q / length, in_vehicle or not (in_earth or locked)
+        if self.reports_setpoint and by_heading and q_WB is not None:
+            q = self._against_horizon(q, q_WB)
         q_heading: Array | None = q if by_heading else None
-        if not by_heading and math.isfinite(heading_rad):
-            q_heading = quat_multiply(quat_from_rpy(0.0, 0.0, math.pi / 2 - heading_rad), q)
+        if not by_heading and q_WB is not None:
+            q_heading = quat_multiply(quat_from_rpy(0.0, 0.0, math.pi / 2 - rpy_from_quat(q_WB)[2]), q)
         report = GimbalReport(now_s, q, by_heading, rates, q_heading)
         self._reports.append(report)
         while self._reports[0].stamp_s < now_s - KEPT_S:
@@ -146,11 +147,21 @@ class Gimbal:
         self._note_direction(report)
         return True
 
+    def _against_horizon(self, q: Array, q_WB: Array) -> Array:
+        """A set-point of PX4 against the horizon, with the body's heading.
+
+        With `MNT_DO_STAB` it is that of the servos on the leaning body, else that of a mount that levels itself. No report says
+        which: the one is meant that is nearer to the wanted direction.
+        """
+        roll, pitch, _ = rpy_from_quat(q_WB)
+        on_body = quat_multiply(quat_from_rpy(roll, pitch, 0.0), q)
+        return min(q, on_body, key=lambda each: math.hypot(*self._off_rad(each)))
+
     def _note_direction(self, report: GimbalReport) -> None:
         if self._wanted_rad is None:
             return
         pitch_rad, aside_rad = self.off_rad
-        if pitch_rad <= REACHED_RAD and aside_rad <= ASIDE_RAD:
+        if pitch_rad <= REACHED_RAD and aside_rad <= ASIDE_MAX_RAD:
             self._reached_s = min(self._reached_s, report.stamp_s)
         else:
             self._reached_s = math.inf
@@ -161,16 +172,19 @@ class Gimbal:
 
         From the rotation between both, because yaw and roll alone have no meaning for a camera that looks straight up.
         """
-        wanted_rad = self._wanted_rad or 0.0
         if not self._reports or (q := self._reports[-1].q_heading) is None:
-            return abs(self.pitch_rad - wanted_rad), 0.0
-        x, y, z = quat_log(quat_multiply(quat_conjugate(quat_from_rpy(0.0, -wanted_rad, 0.0)), q)).tolist()
+            return abs(self.pitch_rad - (self._wanted_rad or 0.0)), 0.0
+        return self._off_rad(q)
+
+    def _off_rad(self, q: Array) -> tuple[float, float]:
+        wanted = quat_from_rpy(0.0, -(self._wanted_rad or 0.0), 0.0)
+        x, y, z = quat_log(quat_multiply(quat_conjugate(wanted), q)).tolist()
         return abs(y), math.hypot(x, z)
 
     def why_not_settled(self) -> str:
         """What is wrong with its direction, as a clause."""
         pitch_rad, aside_rad = self.off_rad
-        if pitch_rad <= REACHED_RAD and aside_rad > ASIDE_RAD:
+        if pitch_rad <= REACHED_RAD and aside_rad > ASIDE_MAX_RAD:
             return f"the gimbal is turned by {math.degrees(aside_rad):.0f}° in yaw or roll"
         pitch, wanted = math.degrees(self.pitch_rad), math.degrees(self._wanted_rad or 0.0)
         return f"the gimbal stands at {pitch:.0f}° and not at {wanted:.0f}°"
@@ -207,8 +221,9 @@ class Gimbal:
 
     def command_due(self, now_s: float) -> bool:
         """A command is to be sent now; it then counts as sent."""
-        reached = self._commanded and math.isfinite(self._reached_s)
-        if self._wanted_rad is None or reached or now_s < self._due_s:
+        if self._wanted_rad is None or now_s < self._due_s:
+            return False
+        if self._commanded and math.isfinite(self._reached_s) and self.off_rad[1] <= ASIDE_RAD:
             return False
         self._commanded = True
         self._due_s = now_s + COMMAND_PERIOD_S

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from companion.core.arrays import Array
-from companion.core.frames import quat_conjugate, quat_exp, quat_log, quat_multiply, rpy_from_quat
+from companion.core.frames import quat_conjugate, quat_exp, quat_log, quat_multiply
 from companion.core.messages import FcuAttitude, State
 from companion.core.trajectory_messages import Quat, Vec3
 
@@ -61,9 +61,9 @@ class History:
         return self._states[-1].stamp_s if self._states else -math.inf
 
     @property
-    def heading_rad(self) -> float:
-        """Of the body in the newest state, from the world's x axis to the left; NaN without one."""
-        return rpy_from_quat(self._states[-1].q_WB)[2] if self._states else math.nan
+    def q_WB(self) -> Array | None:
+        """Attitude of the body in the newest state, None without one."""
+        return np.array(self._states[-1].q_WB) if self._states else None
 
     def at(self, stamp_s: float) -> Moment | None:
         """The aircraft at a time between two states, or just after the newest; None: not known."""

@@ -175,7 +175,7 @@ class PayloadNode(Node):
         if self.gimbal is not None and not self.gimbal.is_reporting(now_s):
             other = ", another one does" if self.gimbal.foreign else ""
             return f"gimbal {self.control.gimbal_component_id}: does not report its attitude{other}"
-        if self.gimbal is not None and (problem := self.manager.problem or self.gimbal.problem):
+        if self.gimbal is not None and (problem := self.manager.problem):
             return f"gimbal {self.control.gimbal_component_id}: {problem}"
         return ""
 
@@ -193,7 +193,7 @@ class PayloadNode(Node):
         if of_manager and number == common.MAVLINK_MSG_ID_COMMAND_ACK:
             self.manager.put_ack(m.command, m.result)
         if number == common.MAVLINK_MSG_ID_GIMBAL_DEVICE_ATTITUDE_STATUS and self.gimbal is not None:
-            self.gimbal.put(m, message.system, message.component, now_s, self.history.heading_rad)
+            self.gimbal.put(m, message.system, message.component, now_s, self.history.q_WB)
         elif number in NAMES_GIMBAL and self.gimbal is not None:
             if of_manager:
                 self._on_manager(m, number)

@@ -284,22 +284,42 @@ def attitude_report(rig: Rig, change: CameraRx, q, flags: int, component: int | 
 
 @pytest.mark.parametrize("north", [False, True], ids=["from the body", "from north"])
 @pytest.mark.parametrize("pitch_deg", [0.0, 90.0])
-@pytest.mark.parametrize(("roll_deg", "yaw_deg"), [(0.0, 90.0), (0.0, 3.0), (4.0, 0.0)])
+@pytest.mark.parametrize(("roll_deg", "yaw_deg"), [(0.0, 90.0), (0.0, 11.0), (12.0, 0.0)])
 def test_a_gimbal_that_is_turned_aside_is_commanded_again_and_refuses(roll_deg, yaw_deg, pitch_deg, north):
-    """It has the wanted pitch. The nose points east, which is 90° from north."""
-    rig = Rig(msgspec.structs.replace(CAMERA, pitch_range_rad=(-1.6, 1.6)))
-    q = quat_from_rpy(
-        math.radians(roll_deg), math.radians(pitch_deg), math.radians(yaw_deg + (90.0 if north else 0.0))
-    )  # front, right, down
-    frame = common.GIMBAL_DEVICE_FLAGS_YAW_IN_EARTH_FRAME if north else common.GIMBAL_DEVICE_FLAGS_YAW_IN_VEHICLE_FRAME
-    attitude = common.MAVLINK_MSG_ID_GIMBAL_DEVICE_ATTITUDE_STATUS
-    rig.change_rx = lambda m: [attitude_report(rig, m, q.tolist(), frame)] if m.number == attitude else [m]
-    rig.ready()
+    """It has the wanted pitch."""
+    rig = turned_aside(roll_deg, yaw_deg, pitch_deg, north)
     since = len(rig.sent)
     capture = rig.request(pitch_rad=math.radians(pitch_deg))
     assert capture.outcome is CaptureOutcome.REFUSED and not rig.truths
     assert capture.reason == f"the gimbal is turned by {roll_deg + yaw_deg:.0f}° in yaw or roll"
     assert len(commands(rig, common.MAV_CMD_DO_GIMBAL_MANAGER_PITCHYAW, since)) >= 5
+
+
+@pytest.mark.parametrize("north", [False, True], ids=["from the body", "from north"])
+@pytest.mark.parametrize("pitch_deg", [0.0, 57.0, 90.0])
+@pytest.mark.parametrize(("roll_deg", "yaw_deg"), [(6.0, 0.0), (0.0, 5.0), (0.0, -8.0)])
+def test_wind_and_the_compass_keep_no_gimbal_from_its_photograph(roll_deg, yaw_deg, pitch_deg, north):
+    """It leans with the aircraft, or follows a heading of the flight controller that is wrong."""
+    rig = turned_aside(roll_deg, yaw_deg, pitch_deg, north)
+    since = len(rig.sent)
+    capture = rig.request(pitch_rad=math.radians(pitch_deg))
+    assert capture.outcome is CaptureOutcome.TAKEN, capture.reason
+    straight = quat_from_rpy(0.0, -math.radians(pitch_deg), 0.0)
+    off_deg = turned_deg(quat_multiply(straight, quat_normalized(np.array(CAMERA.q_BC))), capture.q_WC)
+    assert off_deg == pytest.approx(math.hypot(roll_deg, yaw_deg), abs=0.5), "the pose has what the gimbal reports"
+    rig.run(4.0)
+    assert len(commands(rig, common.MAV_CMD_DO_GIMBAL_MANAGER_PITCHYAW, since)) >= 4
+
+
+def turned_aside(roll_deg: float, yaw_deg: float, pitch_deg: float, north: bool) -> Rig:
+    """A gimbal with these angles; the nose of the aircraft points east, which is 90° from north."""
+    rig = Rig(msgspec.structs.replace(CAMERA, pitch_range_rad=(-1.6, 1.6)))
+    degrees = roll_deg, pitch_deg, yaw_deg + (90.0 if north else 0.0)
+    q = quat_from_rpy(*map(math.radians, degrees))  # front, right, down
+    frame = common.GIMBAL_DEVICE_FLAGS_YAW_IN_EARTH_FRAME if north else common.GIMBAL_DEVICE_FLAGS_YAW_IN_VEHICLE_FRAME
+    attitude = common.MAVLINK_MSG_ID_GIMBAL_DEVICE_ATTITUDE_STATUS
+    rig.change_rx = lambda m: [attitude_report(rig, m, q.tolist(), frame)] if m.number == attitude else [m]
+    return rig.ready()
 
 
 def test_a_gimbal_is_commanded_once_for_each_photograph_where_it_stands_right():
@@ -376,13 +396,37 @@ def test_a_gimbal_of_which_px4_reports_the_set_point_gets_time_for_its_way():
     assert turned_deg(capture.q_WC, rig.truths[0].q_WC) < 0.1
 
 
-def test_a_set_point_without_the_frame_of_its_yaw_is_refused():
+LOCKS = common.GIMBAL_DEVICE_FLAGS_ROLL_LOCK | common.GIMBAL_DEVICE_FLAGS_PITCH_LOCK
+ALL_LOCKS = LOCKS | common.GIMBAL_DEVICE_FLAGS_NEUTRAL | common.GIMBAL_DEVICE_FLAGS_YAW_LOCK
+
+
+@pytest.mark.parametrize("flags", [LOCKS, ALL_LOCKS], ids=["PX4 1.17", "PX4 before"])
+@pytest.mark.parametrize("stabilised", [False, True], ids=["by the mount", "MNT_DO_STAB"])
+@pytest.mark.parametrize("pitch_deg", [0.0, -60.0, 57.0])
+def test_a_gimbal_on_px4s_servo_outputs_takes_photographs_of_a_leaning_aircraft(flags, stabilised, pitch_deg):
+    """PX4 reports what it commands to the servos: with MNT_DO_STAB, Euler angles less those of the body."""
     rig = Rig(with_control(CAMERA, gimbal_component_id=1))
-    rig.change_rx = own_report_of_px4(rig, common.GIMBAL_DEVICE_FLAGS_PITCH_LOCK)
-    rig.run(3.0)
-    assert rig.node.problem(rig.now_s) == (
-        "gimbal 1: its reports do not say whether yaw counts from the body or from north"
-    )
+    roll_rad, body_pitch_rad, heading_rad = (math.radians(degrees) for degrees in (4.0, -5.0, 70.0))
+    rig.body.q_WB = quat_from_rpy(roll_rad, body_pitch_rad, heading_rad)
+    attitude = common.MAVLINK_MSG_ID_GIMBAL_DEVICE_ATTITUDE_STATUS
+
+    def changed(message: CameraRx) -> list[CameraRx]:
+        if message.number != attitude:
+            return [message]
+        # Front, right, down: the pitch of the wanted direction is up, the body's here nose down.
+        wanted_rad = rig.payload._wanted_rad
+        servos = (-roll_rad, wanted_rad + body_pitch_rad, 0.0) if stabilised else (0.0, wanted_rad, 0.0)
+        return [attitude_report(rig, message, quat_from_rpy(*servos).tolist(), flags, component=1)]
+
+    rig.change_rx = changed
+    rig.ready()
+    capture = rig.request(pitch_rad=math.radians(pitch_deg))
+    assert capture.outcome is CaptureOutcome.TAKEN, capture.reason
+    wanted = quat_multiply(quat_from_rpy(0.0, 0.0, heading_rad), quat_from_rpy(0.0, -math.radians(pitch_deg), 0.0))
+    # The pose is that of the servos, which level a camera as a whole only where it looks forward.
+    allowed_deg = 0.1 if not stabilised else 0.5 if pitch_deg == 0 else 4.5
+    assert turned_deg(quat_multiply(wanted, quat_normalized(np.array(CAMERA.q_BC))), capture.q_WC) < allowed_deg
+    assert capture.attitude_std_rad > 0.03
 
 
 # --- every photograph is accounted for -------------------------------------------------------------------------------
