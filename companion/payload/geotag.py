@@ -5,7 +5,9 @@ solution in degrees. Their difference, averaged over the flight, is the place of
 averages out. The stack's world has the same origin.
 
 A flight controller that starts again fixes another origin. The mean begins again when it was away or its clock has another
-start, when its position was reset, and where several samples in a row are far from the mean.
+start, and when its position has jumped, which is how a reset of its estimator shows. A sample far from the mean is an error
+of the receiver at first: it is left out. Only where all samples of `FAR_S` are far does their mean replace the former one,
+which counts until then.
 """
 
 import math
@@ -17,11 +19,39 @@ from companion.core.trajectory_messages import Vec3
 POSITION_AGE_MAX_S = 0.3
 SAMPLES_MAX = 600  # a minute at 10 Hz, after which older samples fade
 SAMPLES_MIN = 20  # of a mean that counts
-FAR_SAMPLES = 10  # in a row: the origin is another one
+FAR_S = 30.0  # of far samples alone: longer than a receiver's error after a shadow or a reflection usually lasts
 FAR_STDS, FAR_MIN_M = 6.0, 5.0  # across, of the receiver's standard deviation, but not less: a receiver's error wanders
+JUMP_M, JUMP_M_S2 = 1.0, 5.0  # of the position, beyond the way by its velocities; an acceleration between two positions
 RESTART_S = (
     1.0  # by which the start of the flight controller's clock moves at a restart, and not by TIMESYNC's corrections
 )
+
+
+class _Mean:
+    """Of the differences between the receiver and the flight controller's position."""
+
+    def __init__(self, gnss: Vec3, stamp_s: float) -> None:
+        self.first, self.since_s = gnss, stamp_s
+        self.samples = 0
+        self._mean: Vec3 = (0.0, 0.0, 0.0)  # east, north, up from `first` to the origin
+
+    def _sample(self, gnss: Vec3, p_W: Vec3) -> Vec3:
+        east, north, up = (a - p for a, p in zip(between(self.first, gnss), p_W, strict=True))
+        return east, north, up
+
+    def distance_m(self, gnss: Vec3, p_W: Vec3) -> float:
+        """Horizontal distance of a sample."""
+        return math.dist(self._sample(gnss, p_W)[:2], self._mean[:2]) if self.samples else 0.0
+
+    def add(self, gnss: Vec3, p_W: Vec3) -> None:
+        self.samples = min(self.samples + 1, SAMPLES_MAX)
+        sample = self._sample(gnss, p_W)
+        east, north, up = (m + (s - m) / self.samples for m, s in zip(self._mean, sample, strict=True))
+        self._mean = (east, north, up)
+
+    def place(self, p_W: Vec3) -> Vec3:
+        east, north, up = (m + p for m, p in zip(self._mean, p_W, strict=True))
+        return offset(self.first, east, north, up)
 
 
 class Georeference:
@@ -29,23 +59,23 @@ class Georeference:
 
     def __init__(self) -> None:
         self._position: FcuPosition | None = None
-        self._first: Vec3 | None = None
-        self._mean: Vec3 = (0.0, 0.0, 0.0)  # east, north, up from `_first` to the origin
-        self._samples = 0
-        self._far = 0  # samples in a row
+        self._mean: _Mean | None = None
+        self._far: _Mean | None = None  # of the samples since the last one near the mean
         self._boot_s = math.nan  # the start of the flight controller's clock
-        self._resets: int | None = None
         self._gnss_s = -math.inf
         self.h_std_m = self.v_std_m = math.nan  # as the receiver reports them
 
     def put_position(self, position: FcuPosition) -> None:
         """Take the flight controller's position."""
-        if position.valid:
-            self._position = position
+        if not position.valid or not all(map(math.isfinite, position.p_W)):
+            return
+        if self._position is not None and _has_jumped(self._position, position):
+            self._begin_again()
+        self._position = position
 
     def put_status(self, status: FcuStatus) -> None:
         """Take the receiver's solution, if it is a new one."""
-        if self._has_another_origin(status):
+        if self._has_started_again(status):
             self._begin_again()
             self._position = None  # of before
         position, gnss = self._position, status.gnss_position
@@ -54,30 +84,31 @@ class Georeference:
         if status.gnss_s == self._gnss_s or abs(status.stamp_s - position.stamp_s) > POSITION_AGE_MAX_S:
             return
         self._gnss_s, self.h_std_m, self.v_std_m = status.gnss_s, status.gnss_h_acc_m, status.gnss_v_acc_m
-        if self._first is None:
-            self._first = gnss
-        away = between(self._first, gnss)
-        sample = [a - p for a, p in zip(away, position.p_W, strict=True)]
-        if self._samples and math.dist(sample[:2], self._mean[:2]) > self._far_m():
-            self._far += 1
-            if self._far >= FAR_SAMPLES:
-                self._begin_again()
-            return
-        self._far = 0
-        self._samples = min(self._samples + 1, SAMPLES_MAX)
-        east, north, up = (m + (s - m) / self._samples for m, s in zip(self._mean, sample, strict=True))
-        self._mean = (east, north, up)
+        self._take(gnss, position.p_W, status.stamp_s)
 
-    def _has_another_origin(self, status: FcuStatus) -> bool:
-        """It was away, has started again, or its estimator has reset its position."""
+    def _take(self, gnss: Vec3, p_W: Vec3, now_s: float) -> None:
+        """Take a sample for the mean, or, where it is far from it, for the one that may replace it."""
+        if self._mean is None:
+            self._mean = _Mean(gnss, now_s)
+        if self._mean.distance_m(gnss, p_W) <= self._far_m():
+            self._far = None
+            self._mean.add(gnss, p_W)
+            return
+        if self._far is None or self._far.distance_m(gnss, p_W) > self._far_m():
+            self._far = _Mean(gnss, now_s)
+        self._far.add(gnss, p_W)
+        in_use = self._mean.samples >= SAMPLES_MIN
+        if self._far.samples >= SAMPLES_MIN and (now_s - self._far.since_s >= FAR_S or not in_use):
+            self._mean, self._far = self._far, None
+
+    def _has_started_again(self, status: FcuStatus) -> bool:
+        """The flight controller was away, or has started again."""
         if not status.connected:
             return True
-        boot_s, resets = status.timesync_offset_s, status.position_resets
+        boot_s = status.timesync_offset_s
         started = math.isfinite(boot_s) and math.isfinite(self._boot_s) and abs(boot_s - self._boot_s) > RESTART_S
-        reset = resets is not None and self._resets is not None and resets != self._resets
         self._boot_s = boot_s if math.isfinite(boot_s) else self._boot_s
-        self._resets = self._resets if resets is None else resets
-        return started or reset
+        return started
 
     def _far_m(self) -> float:
         """From the mean, beyond which a sample is not of its origin."""
@@ -85,14 +116,25 @@ class Georeference:
         return max(FAR_MIN_M, FAR_STDS * std_m)
 
     def _begin_again(self) -> None:
-        self._first, self._mean, self._samples, self._far = None, (0.0, 0.0, 0.0), 0, 0
+        self._mean = self._far = None
 
     def place(self, p_W: Vec3) -> Vec3 | None:
         """Latitude, longitude [°] and altitude over mean sea level [m] of a point; None while not known."""
-        if self._first is None or self._samples < SAMPLES_MIN:
+        if self._mean is None or self._mean.samples < SAMPLES_MIN:
             return None
-        east, north, up = (m + p for m, p in zip(self._mean, p_W, strict=True))
-        return offset(self._first, east, north, up)
+        return self._mean.place(p_W)
+
+
+def _has_jumped(before: FcuPosition, after: FcuPosition) -> bool:
+    """The position has moved by more than its velocities explain.
+
+    PX4 counts all resets of its estimator together, also those of heading and velocity, which leave the origin where it is:
+    so the position itself counts.
+    """
+    span_s = after.stamp_s - before.stamp_s
+    ways = zip(before.p_W, after.p_W, before.v_W, after.v_W, strict=True)
+    jump_m = math.hypot(*(p1 - p0 - 0.5 * (v0 + v1) * span_s for p0, p1, v0, v1 in ways))
+    return jump_m > JUMP_M + 0.5 * JUMP_M_S2 * span_s**2
 
 
 def offset(origin: Vec3, east_m: float, north_m: float, up_m: float) -> Vec3:

@@ -130,8 +130,8 @@ class Gimbal:
             return False
         in_vehicle = bool(m.flags & common.GIMBAL_DEVICE_FLAGS_YAW_IN_VEHICLE_FRAME)
         in_earth = bool(m.flags & common.GIMBAL_DEVICE_FLAGS_YAW_IN_EARTH_FRAME)
-        # It decides where neither is set, as before 2022. PX4 sets neither for servo outputs, and in earlier versions the lock always: the yaw
-        # is that which was commanded here, against the body.
+        # It decides where neither is set, as before 2022. PX4 sets neither for servo outputs, and in earlier versions the lock
+        # always: the yaw is that which was commanded here, against the body.
         locked = bool(m.flags & common.GIMBAL_DEVICE_FLAGS_YAW_LOCK) and not self.reports_setpoint
         rates = np.array([m.angular_velocity_x, -m.angular_velocity_y, -m.angular_velocity_z])
         q, by_heading = q / length, in_vehicle or not (in_earth or locked)

@@ -42,12 +42,8 @@ NEAR = offset(ORIGIN, 3.0, 0.0, 0.0)  # too near for the receiver to tell the or
 
 @pytest.mark.parametrize(
     ("place", "changes"),
-    [
-        (CARRIED, {}),
-        (NEAR, {"timesync_offset_s": -700.0}),
-        (NEAR, {"position_resets": 8}),
-    ],
-    ids=["far away", "its clock has another start", "its position was reset"],
+    [(CARRIED, {}), (NEAR, {"timesync_offset_s": -700.0})],
+    ids=["far away", "its clock has another start"],
 )
 def test_the_place_of_a_new_origin_is_not_mixed_with_that_of_the_former(place, changes):
     receiver = Receiver()
@@ -55,6 +51,68 @@ def test_the_place_of_a_new_origin_is_not_mixed_with_that_of_the_former(place, c
     assert receiver.error_m(ORIGIN) < 0.3
     receiver.feed(60.0, place, **{"timesync_offset_s": 5.0, "position_resets": 7, **changes})
     assert receiver.error_m(place) < 0.4
+
+
+def test_a_reset_of_the_position_begins_the_mean_again():
+    """The aircraft stands still, and its position is another one: the origin is 3 m farther east."""
+    receiver = Receiver()
+    receiver.feed(600.0, ORIGIN, position_resets=7)
+    receiver.feed(PERIOD_S, ORIGIN, p_W=(-3.0, 0.0, 0.0), position_resets=8)
+    assert math.isnan(receiver.error_m(NEAR))
+    receiver.feed(60.0, ORIGIN, p_W=(-3.0, 0.0, 0.0), position_resets=8)
+    assert receiver.error_m(NEAR) < 0.4
+
+
+def test_a_reset_of_heading_or_velocity_keeps_the_mean():
+    receiver = Receiver()
+    receiver.feed(600.0, ORIGIN, position_resets=7)
+    for resets in range(8, 28):
+        receiver.feed(1.0, ORIGIN, position_resets=resets)
+        assert receiver.error_m(ORIGIN) < 0.3
+
+
+def test_a_flight_at_any_speed_keeps_the_mean():
+    """15 m/s in a circle of 50 m, with a pause of the link: 4.5 m/s² are no jump."""
+    georeference = Georeference()
+    status = Rig(FIXED).status()
+    for k in range(1200):
+        t = 0.1 * k
+        if 60.0 < t < 62.0:
+            continue
+        (sin, cos), r, v = (math.sin(0.3 * t), math.cos(0.3 * t)), 50.0, 15.0
+        p_W = (r * cos, r * sin, 20.0)
+        georeference.put_position(FcuPosition(stamp_s=t, p_W=p_W, v_W=(-v * sin, v * cos, 0.0)))
+        changes = {"stamp_s": t, "gnss_s": t, "gnss_position": offset(ORIGIN, *p_W)}
+        georeference.put_status(msgspec.structs.replace(status, **changes))
+        assert k < SAMPLES_MIN or georeference.place((0.0, 0.0, 0.0)) is not None
+
+
+def test_a_jump_of_the_receiver_moves_no_photograph():
+    """A reflection: 7 m for 6 s, and for 20 s."""
+    receiver = Receiver()
+    receiver.feed(600.0, ORIGIN)
+    for duration_s in (6.0, 20.0):
+        for place, seconds in ((offset(ORIGIN, 7.0, 0.0, 0.0), duration_s), (ORIGIN, 10.0)):
+            for _ in range(round(seconds / PERIOD_S)):
+                receiver.feed(PERIOD_S, place)
+                assert receiver.error_m(ORIGIN) < 0.4  # few samples are within six standard deviations
+
+
+def test_an_origin_that_stays_far_replaces_the_former_without_a_pause():
+    receiver = Receiver()
+    receiver.feed(600.0, ORIGIN)
+    receiver.feed(29.0, CARRIED)
+    assert receiver.error_m(ORIGIN) < 0.3
+    receiver.feed(2.0, CARRIED)
+    assert receiver.error_m(CARRIED) < 0.4
+
+
+def test_a_first_mean_that_does_not_count_yet_is_replaced_at_once():
+    """The first fixes of a receiver may be far away."""
+    receiver = Receiver()
+    receiver.feed(PERIOD_S * (SAMPLES_MIN - 1), CARRIED)
+    receiver.feed(PERIOD_S * (SAMPLES_MIN + 1), ORIGIN)
+    assert receiver.error_m(ORIGIN) < 1.0
 
 
 def test_a_flight_controller_that_was_away_has_no_place_until_some_samples_have_come():
