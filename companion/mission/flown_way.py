@@ -42,20 +42,18 @@ class FlownWay:
         self._points = np.vstack([points, point])
 
     def after_takeoff(self) -> list[Vec3]:
-        """The way in few straight legs, without the take-off itself: from the first point on that is high, low or aside.
+        """The way in few straight legs, without the take-off itself: from the first point on that is high or low.
 
-        A pilot may fly out over the edge of a deck before he climbs. What he flew low at the beginning is flown back no lower
-        than `TAKEOFF_M`: by the estimate it may be on the ground.
+        A pilot may fly out over the edge of a deck and go down beside it. Then the way to the edge is kept, too, no lower than
+        `TAKEOFF_M`: by the estimate it may be on the ground. Before a climb it is dropped, because the end of the way home is
+        over the take-off point.
         """
-        found: list[Vec3] = []
-        climbed = False
-        for x, y, z in self.simplified():
-            climbed |= abs(z) > TAKEOFF_M
-            if climbed:
-                found.append((x, y, z))
-            elif math.hypot(x, y) >= TAKEOFF_M:
-                found.append((x, y, max(z, TAKEOFF_M) if z >= 0.0 else z))
-        return found
+        way = self.simplified()
+        begin = next((i for i, (_, _, z) in enumerate(way) if abs(z) > TAKEOFF_M), len(way))
+        if begin == len(way) or way[begin][2] > 0.0:
+            return way[begin:]
+        aside = [(x, y, max(z, TAKEOFF_M)) for x, y, z in way[:begin] if math.hypot(x, y) >= TAKEOFF_M]
+        return [*aside, *way[begin:]]
 
     def simplified(self) -> list[Vec3]:
         """The way in few straight legs, at most `DEVIATION_M` beside the flown one."""

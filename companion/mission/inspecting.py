@@ -76,7 +76,8 @@ def first_way_blocked(mission: MissionContext) -> str:
         or not mission.plan.satellites
     ):
         return ""  # without satellites the place of the take-off is lost on the way to the hand-over
-    poses, stop = progress.poses(inputs.state, inputs.home_W), progress.route.stops[progress.stop]
+    poses = progress.poses(inputs.state, inputs.home_W)
+    stop = progress.route.stops[progress.entry(inputs.state.p_W, poses)]
     if search is not None:
         goal, name = geometry.added(search.waypoints[0].p_m, inputs.home_W), "first waypoint"
     else:

@@ -14,6 +14,7 @@ from companion.mission.captures import Captures
 from companion.mission.inspection_route import UPRIGHT, Corner, Pose, Route, to_frame, to_world
 from companion.planning.stations import HELD_M
 
+BESIDE_M = 5.0  # from a station: less than two of them are apart where something stands between that a way leads around
 NAMED = 3  # missing photographs in the cause; the log has all
 
 
@@ -45,6 +46,7 @@ class Inspecting:
     begun: bool = False
     stop: int = 0  # index in the route, of the station that is flown to or held
     first: int = 0  # the stop at which the work of this flight begins; those before it lead to it
+    led: bool = True  # this flight begins before the stops that lead to the first photograph, and goes home over those that lead home
     begins_at: Waypoint | None = None  # where the aircraft was when it began
     reached: list[Reached] = field(default_factory=list)  # one after the other: the way that was flown
     arrived_s: float | None = None
@@ -110,6 +112,26 @@ class Inspecting:
         begins = 0 if self.route.lead_in and first < len(stops) else first
         return Inspecting(self.route, self.captures, stop=begins, first=first)
 
+    def entry(self, here_W: Vec3, poses: dict[str, Pose]) -> int:
+        """The stop with which a flight goes on where a pilot hands it over.
+
+        The first one to be worked at where the aircraft is at most `BESIDE_M` from it: then the pilot has flown around what the
+        stops before it lead around, and the flight to them would lead through it.
+        """
+        stops, work = self.route.stops, max(self.first, self.route.lead_in)
+        if self.stop >= work or work >= len(stops) or stops[work].frame not in poses:
+            return self.stop
+        stop = stops[work]
+        place = to_world(stop.p, stop.yaw_rad, stop.frame, poses[stop.frame])[0]
+        return work if math.dist(here_W, place) <= BESIDE_M else self.stop
+
+    def begin(self, here: Waypoint | None, poses: dict[str, Pose] | None) -> None:
+        """The work of this flight begins here. poses: where a pilot may have handed over anywhere; None: behind a search."""
+        self.begun, self.begins_at = True, here
+        if here is not None and poses is not None:
+            entry = self.entry(here[0], poses)
+            self.led, self.stop = entry == self.stop, entry
+
     def advance(self) -> None:
         """To the next stop."""
         self.stop += 1
@@ -126,7 +148,7 @@ class Inspecting:
     def note_reached(self, here: Waypoint, first_home_W: Vec3, poses: dict[str, Pose]) -> None:
         """The aircraft is at the present stop. first_home_W: first place of its way home behind the inspection."""
         stop = self.route.stops[self.stop]
-        leads = _all_placed(stop.home, poses)
+        leads = self._leads(self.stop, poses)
         free = stop.clear_home and self._is_free(here[0], leads, first_home_W, poses)
         if self.reached and self.reached[-1].stop == self.stop:
             self.reached.pop()  # the same one, in the frame of another bundle before
@@ -139,19 +161,19 @@ class Inspecting:
         Where the straight way there is not free, back over the stops that this flight has reached up to one from which it is;
         if there is none, to where the inspection began. What was not flown in this flight is never flown back over.
         """
-        leads = self._leads(self.reached[-1], poses) if self.reached else []
+        leads = self._leads(self.reached[-1].stop, poses) if self.reached else []
         if self._may_be_free() and self._is_free(here_W, leads, first_home_W, poses):
             return leads
         found: list[Waypoint] = []
         for reached in reversed(self.reached):
             found += _all_placed([reached.place], poses)
             if reached.free:
-                return [*found, *self._leads(reached, poses)]
+                return [*found, *self._leads(reached.stop, poses)]
         return found if self.begins_at is None else [*found, self.begins_at]
 
-    def _leads(self, reached: Reached, poses: dict[str, Pose]) -> list[Waypoint]:
+    def _leads(self, stop: int, poses: dict[str, Pose]) -> list[Waypoint]:
         """Over which the way home leads from a stop."""
-        return _all_placed(self.route.stops[reached.stop].home, poses)
+        return _all_placed(self.route.stops[stop].home, poses) if self.led else []
 
     def _may_be_free(self) -> bool:
         """By the stop at which the aircraft is, or by one of the two between which it flies."""

@@ -71,6 +71,13 @@ def test_what_is_low_and_beside_the_take_off_point_belongs_to_the_take_off():
     assert all(p[2] > 1.0 for p in way.after_takeoff()[:-1]) and way.after_takeoff()[-1][2] < 1.0
 
 
+@pytest.mark.parametrize("low_m", [0.4, 0.7])
+def test_what_is_flown_low_before_a_climb_is_no_way_home(low_m):
+    """A pilot moves aside from the crew before he climbs: the return would come down to them on its way."""
+    way = flown([(0.0, 0.0, 0.0), (0.0, 0.0, low_m), (6.0, 0.0, low_m), (6.0, 0.0, 12.0), (40.0, 0.0, 12.0)])
+    assert all(p[2] > 1.0 for p in way.after_takeoff())
+
+
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_short_ways_are_as_they_are(count):
     points = np.arange(3.0 * count).reshape(count, 3)

@@ -7,9 +7,10 @@ import pytest
 from mission_world import FAR, HOME, OFF_US, ON_US, REPOSITORY, World, site_world, vehicle
 
 from companion.core.enums import CaptureOutcome, FcuMode, OperatorAction
-from companion.core.messages import OperatorRequest
+from companion.core.messages import WORLD, OperatorRequest
 from companion.mission.inspection_files import load_inspection
 from companion.mission.inspection_progress import Inspecting
+from companion.mission.inspection_route import UPRIGHT, Pose
 from companion.mission.plan import load_plan, site_of
 from companion.mission.way_home import way_home_s
 
@@ -303,6 +304,22 @@ def test_a_second_hand_over_goes_over_these_holds_without_waiting_and_on_with_wh
         again.advance()
     assert order[:3] == [(0, True), (1, True), (4, False)]
     assert [stop for stop, _ in order] == [0, 1, *range(4, len(route.stops))]
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_who_hands_over_beside_the_next_station_is_not_led_to_it(tmp_path, beside):
+    """He has flown around what the holds lead around: the flight to them, and the way home over them, would lead through it."""
+    route = loaded(switch_plan_of(tmp_path, *IN, PART)).route()
+    progress = Inspecting(route, stop=0)
+    poses = {WORLD: Pose((0.0, 0.0, 0.0), UPRIGHT)}
+    station = np.array(route.stops[2].p)
+    here = (station + ((0.0, 2.0, 0.0) if beside else (-6.0, 0.0, 0.0))).tolist()
+    progress.begin((tuple(here), 0.0), poses)
+    assert progress.begun and progress.stop == (2 if beside else 0)
+    progress.stop, progress.arrived_s = 2, 1.0
+    progress.note_reached((tuple(station.tolist()), 0.0), (0.0, 0.0, 4.0), poses)
+    leads = progress.return_path(tuple(station.tolist()), (0.0, 0.0, 4.0), poses)
+    assert bool(leads) != beside
 
 
 def test_a_return_leads_over_the_holds_that_lead_home(tmp_path):
