@@ -4,6 +4,7 @@ A photograph is known by its item, row and column, which depend on the items of 
 site: the take-off point, the places of bundles and the marker file. Speeds and batteries may change from flight to flight. A log of
 other items, another camera or another site is one of another plan. A blurred photograph is taken again. So is one of a
 flight that is older than `inspection.resume_days`, in a folder: the same inspection was flown before. A log that is named itself counts at any age.
+The age is by the clock of the computer, which may have been wrong without a clock battery: where that shows, the newest flight counts.
 
 A rehearsal has the same mission and the same folder as the flight of the aircraft, and its log looks the same: an aircraft
 goes on after flights of aircraft alone.
@@ -14,7 +15,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -23,16 +24,19 @@ from companion.core.config import ConfigError, Tables, read_layered
 from companion.core.enums import CaptureOutcome
 from companion.core.frames import quat_from_rpy, rotation_matrix
 from companion.core.input_files import dictionary_files, plan_files, texts
-from companion.core.messages import Capture
+from companion.core.messages import Capture, PayloadStatus
 from companion.planning.sections import RESUME_DAYS
 from companion.planning.stations import HELD_M
-from companion.recording.inspection import place_difference, rules_of_log
+from companion.recording.inspection import place_difference, rules_of_log, utc_offset_of
 from companion.recording.log import Log, read_log
+from companion.recording.retention import StoredFlight
 
 Place = tuple[str, int, int]
 LOGS = ("flight.mcap", "*/flight.mcap", "*.mcap")  # in a folder: of one flight, of flights, of an aircraft's recorder
 AIRCRAFT = "aircraft"  # kind of a run, see `companion.runtime.flight_record`; all others are simulated
 RUN_KEY = "photographed"  # in the run of a log: what the flights before had taken
+FIRST_YEAR = 2026  # no flight of this stack is older: a clock that says so was not set
+CLOCK_SET_S = 60.0  # the clock moved by more in a flight: it was set, not slewed
 
 
 class OtherPlan(ConfigError):
@@ -43,10 +47,6 @@ class OtherKind(ConfigError):
     """A log of a simulated flight where those of aircraft count, or of an aircraft among simulated ones."""
 
 
-class OtherInspection(ConfigError):
-    """A log of a flight too long ago."""
-
-
 class NoFormerFlight(ConfigError):
     """A folder holds no log of this plan."""
 
@@ -55,7 +55,6 @@ class NoFormerFlight(ConfigError):
 SKIPPED: dict[type[ConfigError], str] = {
     OtherKind: "of {kind}",
     OtherPlan: "of another plan",
-    OtherInspection: "older than inspection.resume_days = {days}",
     ConfigError: "that cannot be read",
 }
 
@@ -73,47 +72,67 @@ def photographed(
     ones count, and an aircraft's where its log is named itself. say: called with a line on the logs of a folder that count, and on those
     that do not. now: by the clock, if not given.
     Raises `ConfigError`, one line, for a log of another plan or kind, a file that is no log, a folder without a log that counts but
-    with one that cannot be read; `NoFormerFlight` for a folder without a log of this plan and kind.
+    with a recent one that cannot be read; `NoFormerFlight` for a folder without a log of this plan and kind.
     """
     found: set[Place] = set()
     for path in named:
         if not path.is_dir():
             found |= _of_log(read_log(path, ("capture",)), mission, (simulated, False) if simulated else (False,))
             continue
-        logs = sorted({file for pattern in LOGS for file in path.glob(pattern)})
-        skipped: Counter[str] = Counter()
-        days, unreadable = _resume_days(mission), ""
-        dates: list[str] = []
-        oldest = (now or datetime.datetime.now(datetime.UTC)) - datetime.timedelta(days=days)
-        for log in logs:
-            try:
-                read = read_log(log, ("capture",))
-                places, began = _of_log(read, mission, (simulated,)), _began(read)
-                if began is not None and began < oldest:
-                    raise OtherInspection(f"{log}: a log of {began.date()}")
-                found |= places
-                dates.append("an unknown day" if began is None else str(began.date()))
-            except ConfigError as error:
-                kind, why = next((kind, text) for kind, text in SKIPPED.items() if isinstance(error, kind))
-                skipped[why.format(kind="aircraft" if simulated else "simulated flights", days=days)] += 1
-                if kind is ConfigError and log.stat().st_size > 0:  # an empty file holds no photograph
-                    unreadable = unreadable or str(error)
-        if dates:
-            days_of = " to ".join(dict.fromkeys((min(dates), max(dates))))
-            say(f"{path}: {len(dates)} of {len(logs)} logs count, of {days_of}")
-        if skipped:
-            detail = ", ".join(f"{count} {why}" for why, count in sorted(skipped.items()))
-            say(f"{path}: {skipped.total()} of {len(logs)} logs do not count: {detail}")
-        if unreadable and not dates:
-            raise ConfigError(
-                f"{unreadable}; it may be of a flight of {mission.name}: move it out of the folder, or name the logs"
-            )
-        if not dates:
-            raise NoFormerFlight(
-                f"{path}: no log of a flight of {mission.name} with its present items, camera and site, "
-                f"{'simulated' if simulated else 'flown by an aircraft'}"
-            )
+        found |= _of_folder(path, mission, simulated, say, now or datetime.datetime.now(datetime.UTC))
     return sorted(found)
+
+
+class _Flight(NamedTuple):
+    """A flight of the plan. at: when it was flown, None unknown; clock_set: the clock was set in it, which makes `at` right."""
+
+    places: set[Place]
+    at: datetime.datetime | None
+    clock_set: bool
+
+
+def _of_folder(
+    folder: Path, mission: Path, simulated: bool, say: Callable[[str], None], now: datetime.datetime
+) -> set[Place]:
+    """The photographs of the logs in a folder that count; see `photographed`."""
+    logs = sorted({file for pattern in LOGS for file in folder.glob(pattern)})
+    days = _resume_days(mission)
+    oldest = now - datetime.timedelta(days=days)
+    flights: dict[Path, _Flight] = {}
+    skipped: Counter[str] = Counter()
+    unreadable = ""
+    for log in logs:
+        try:
+            read = read_log(log, ("capture", "payload"))
+            flights[log] = _Flight(_of_log(read, mission, (simulated,)), *_flown_at(read, simulated))
+        except ConfigError as error:
+            kind, why = next((kind, text) for kind, text in SKIPPED.items() if isinstance(error, kind))
+            skipped[why.format(kind="aircraft" if simulated else "simulated flights")] += 1
+            if kind is ConfigError and _may_be_recent(log, oldest):
+                unreadable = unreadable or str(error)
+    old = {log for log, flight in flights.items() if flight.at is not None and flight.at < oldest}
+    newest = max(flights, key=_place_in_order, default=None)
+    if newest in old and (doubt := _doubt(flights[newest], logs, now)):
+        old.remove(newest)
+        say(f"{newest}: counts at its age, because {doubt}")
+    if old:
+        skipped[f"older than inspection.resume_days = {days} (of {_days(flights[log].at for log in old)})"] = len(old)
+    counting = [flight for log, flight in flights.items() if log not in old]
+    if counting:
+        say(f"{folder}: {len(counting)} of {len(logs)} logs count, of {_days(flight.at for flight in counting)}")
+    if skipped:
+        detail = ", ".join(f"{count} {why}" for why, count in sorted(skipped.items()))
+        say(f"{folder}: {skipped.total()} of {len(logs)} logs do not count: {detail}")
+    if unreadable and not counting:
+        raise ConfigError(
+            f"{unreadable}; it may be of a flight of {mission.name}: move it out of the folder, or name the logs"
+        )
+    if not counting:
+        raise NoFormerFlight(
+            f"{folder}: no log of a flight of {mission.name} with its present items, camera and site, "
+            f"{'simulated' if simulated else 'flown by an aircraft'}"
+        )
+    return set().union(*(flight.places for flight in counting))
 
 
 def _resume_days(mission: Path) -> int:
@@ -122,12 +141,58 @@ def _resume_days(mission: Path) -> int:
     return days if isinstance(days, int) and 0 < days < 10_000 else RESUME_DAYS
 
 
-def _began(log: Log) -> datetime.datetime | None:
-    """When a log was begun; None where it does not hold it."""
+def _flown_at(log: Log, simulated: bool) -> tuple[datetime.datetime | None, bool]:
+    """When a log was flown, and whether the clock was set in the flight, so that this is right.
+
+    By the clock at the end of the flight, which may have been set after the log was begun; else at its beginning; else by the time of the
+    file. A simulated camera may have a clock of its own, the same in each flight.
+    """
+    offset_s = math.nan if simulated else utc_offset_of(log)
+    began_ns = log.clock_offset_ns()
+    clock_set = bool(began_ns) and abs(offset_s - began_ns * 1e-9) > CLOCK_SET_S  # NaN: no
     try:
-        return datetime.datetime.fromisoformat(log.metadata["start_time"]).astimezone(datetime.UTC)
-    except (KeyError, ValueError):
+        if math.isfinite(offset_s):
+            stamp_s = max(status.stamp_s for status in log.of(PayloadStatus) if math.isfinite(status.utc_offset_s))
+            return datetime.datetime.fromtimestamp(stamp_s + offset_s, datetime.UTC), clock_set
+        return datetime.datetime.fromisoformat(log.metadata["start_time"]).astimezone(datetime.UTC), False
+    except (KeyError, ValueError, OverflowError, OSError):
+        return _written(log.path), False
+
+
+def _doubt(flight: _Flight, logs: Iterable[Path], now: datetime.datetime) -> str:
+    """Why the age of the newest flight of the plan is not known; "" it is. logs: all of the folder."""
+    if flight.at is not None and flight.at.year < FIRST_YEAR:
+        return f"the clock said {flight.at.date()}: it was not set"
+    latest = max((at for log in logs if (at := _written(log)) is not None), default=now)
+    if now < latest and not flight.clock_set:
+        return f"the clock says {now.date()}, before a log of {latest.date()}: one of them is wrong"
+    return ""
+
+
+def _may_be_recent(log: Path, oldest: datetime.datetime) -> bool:
+    """Whether a log that cannot be read may be of the battery before. An empty file holds no photograph."""
+    written = _written(log)
+    return written is None or (written >= oldest and log.stat().st_size > 0)
+
+
+def _written(log: Path) -> datetime.datetime | None:
+    """When a file was last written to, by the clock of that moment; None: it cannot be asked."""
+    try:
+        return datetime.datetime.fromtimestamp(log.stat().st_mtime, datetime.UTC)
+    except (OSError, ValueError, OverflowError):
         return None
+
+
+def _place_in_order(log: Path) -> tuple[int, float, str]:
+    """By the number in the name, as the recorder orders flights; without one by the time of the file."""
+    written = _written(log)
+    return StoredFlight(log, (), 0.0, 0.0 if written is None else written.timestamp()).place
+
+
+def _days(times: Iterable[datetime.datetime | None]) -> str:
+    """The first and the last day."""
+    dates = ["an unknown day" if at is None else str(at.date()) for at in times]
+    return " to ".join(dict.fromkeys((min(dates), max(dates))))
 
 
 def _of_log(log: Log, mission: Path, kinds: Sequence[bool]) -> set[Place]:

@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import os
 import re
 import shutil
 
@@ -12,12 +13,13 @@ from mission_world import REPOSITORY, answered
 from companion.cli import main
 from companion.core.config import ConfigError
 from companion.core.errors import UserError
-from companion.core.messages import CaptureRequest
+from companion.core.messages import CaptureRequest, PayloadStatus
 from companion.mission.inspection_files import load_inspection
 from companion.recording.inspection import plan_difference, plan_of_log
 from companion.recording.log import read_log
 from companion.recording.writer import LogWriter
 from companion.runtime import former_flights, processes
+from companion.runtime import resume as resume_module
 from companion.runtime.flight_record import flight_metadata
 from companion.runtime.resume import NoFormerFlight, photographed
 from sitl.flight_files import files_of
@@ -34,13 +36,25 @@ def request(number, item="deck", row=0):
     )
 
 
-def flown(path, outcomes, mission=MISSION, run=None):
-    """A log with these outcomes of the photographs 1, 2, …"""
-    writer = LogWriter(path, flight_metadata(VEHICLE, mission, run=run))
+def flown(path, outcomes, mission=MISSION, run=None, began=None, ended=None):
+    """A log with these outcomes of the photographs 1, 2, …
+
+    began, ended: what the clock says at the beginning and the end; the file has the later of them.
+    """
+    writer = LogWriter(path, flight_metadata(VEHICLE, mission, run=run), start_s=0.0, start_wall=began)
     for number, outcome in enumerate(outcomes, 1):
         writer.put("capture", answered(request(number), outcome), float(number))
+    if ended is not None:
+        status = PayloadStatus(stamp_s=600.0, connected=True, problem="", utc_offset_s=ended.timestamp() - 600.0)
+        writer.put("payload", status, 600.0)
     writer.close()
+    if began is not None:
+        written_at(path, ended or began)
     return path
+
+
+def written_at(path, at):
+    os.utime(path, (at.timestamp(), at.timestamp()))
 
 
 def with_change(folder, old, new):
@@ -336,10 +350,113 @@ def test_flights_of_an_earlier_inspection_of_the_same_structure_do_not_count_unl
     assert photographed(MISSION, [tmp_path]) == [("deck", 0, 1)]
     with pytest.raises(NoFormerFlight):
         photographed(MISSION, [tmp_path], say=said.append, now=later)
-    assert said == [f"{tmp_path}: 1 of 1 logs do not count: 1 older than inspection.resume_days = 30"]
+    [line] = said
+    assert re.fullmatch(
+        rf"{re.escape(str(tmp_path))}: 1 of 1 logs do not count: 1 older than inspection.resume_days = 30 "
+        r"\(of \d{4}-\d\d-\d\d\)",
+        line,
+    )
     assert photographed(MISSION, [log], now=later) == [("deck", 0, 1)]
     longer = with_change(tmp_path / "longer", "resumable = true", "resumable = true\nresume_days = 90")
     assert photographed(longer, [tmp_path], now=later) == [("deck", 0, 1)]
+
+
+NOW = datetime.datetime(2026, 11, 28, 9, 40, tzinfo=datetime.UTC)
+
+
+def ago(days):
+    return NOW - datetime.timedelta(days=days)
+
+
+def test_a_flight_whose_clock_was_set_while_it_was_logged_has_the_age_of_the_right_clock(tmp_path):
+    """A computer without a clock battery begins with the time of its last shutdown."""
+    said = []
+    flown(tmp_path / "000001_2026-10-19_09-00-00.mcap", ["taken"], began=ago(40), ended=ago(0.03))
+    assert photographed(MISSION, [tmp_path], say=said.append, now=NOW) == [("deck", 0, 1)]
+    assert said == [f"{tmp_path}: 1 of 1 logs count, of 2026-11-28"]
+
+
+def test_a_clock_ahead_that_was_set_back_in_the_flight_makes_it_no_younger(tmp_path):
+    log = flown(tmp_path / "flight.mcap", ["taken"], began=ago(1), ended=ago(40))
+    with pytest.raises(NoFormerFlight):
+        photographed(MISSION, [tmp_path], now=NOW)
+    flown(tmp_path / "other.mcap", [], REPOSITORY / "config/missions/bridge_hover.toml")
+    written_at(tmp_path / "other.mcap", ago(-1))  # the present clock is wrong, that of the flight was right
+    with pytest.raises(NoFormerFlight):
+        photographed(MISSION, [tmp_path], now=NOW)
+    assert photographed(MISSION, [log], now=NOW) == [("deck", 0, 1)]
+
+
+def test_the_newest_flight_counts_where_its_clock_was_never_set(tmp_path):
+    """Newest by its number: those before it had such a clock, too, or a right one long ago."""
+    epoch, said = datetime.datetime(1970, 1, 1, 0, 1, tzinfo=datetime.UTC), []
+    flown(tmp_path / "000001_2026-06-01_09-00-00.mcap", ["lost", "taken"], began=ago(180))
+    newest = flown(tmp_path / "000002_1970-01-01_00-01-00.mcap", ["taken"], began=epoch, ended=epoch)
+    assert photographed(MISSION, [tmp_path], say=said.append, now=NOW) == [("deck", 0, 1)]
+    assert said == [
+        f"{newest}: counts at its age, because the clock said 1970-01-01: it was not set",
+        f"{tmp_path}: 1 of 2 logs count, of 1970-01-01",
+        f"{tmp_path}: 1 of 2 logs do not count: 1 older than inspection.resume_days = 30 (of 2026-06-01)",
+    ]
+    flown(tmp_path / "000003_2026-06-02_09-00-00.mcap", ["taken"], began=ago(179))
+    with pytest.raises(NoFormerFlight):
+        photographed(MISSION, [tmp_path], now=NOW)
+
+
+def test_the_newest_flight_counts_where_the_present_clock_is_before_a_log(tmp_path):
+    said = []
+    newest = flown(tmp_path / "000001_2026-10-19_09-00-00.mcap", ["taken"], began=ago(40))
+    with pytest.raises(NoFormerFlight):
+        photographed(MISSION, [tmp_path], now=NOW)
+    written_at(newest, ago(-1))
+    assert photographed(MISSION, [tmp_path], say=said.append, now=NOW) == [("deck", 0, 1)]
+    assert said[0] == (
+        f"{newest}: counts at its age, because the clock says 2026-11-28, before a log of 2026-11-29: one of them is wrong"
+    )
+
+
+def test_simulated_flights_have_the_age_of_the_computers_clock(tmp_path):
+    """The simulated camera has the same time in each flight."""
+    flown(tmp_path / "flight.mcap", ["taken"], run=SIMULATED[0], began=ago(1), ended=ago(68))
+    assert photographed(MISSION, [tmp_path], simulated=True, now=NOW) == [("deck", 0, 1)]
+
+
+@pytest.mark.parametrize("start_time", [None, "0001-01-01T00:00:00+14:00", "yesterday"])
+def test_a_log_without_a_time_has_that_of_its_file(tmp_path, monkeypatch, start_time):
+    log = flown(tmp_path / "flight.mcap", ["taken"])
+    read_log = resume_module.read_log
+
+    def with_start(*given):
+        read = read_log(*given)
+        read.metadata = {k: v for k, v in (read.metadata | {"start_time": start_time}).items() if v is not None}
+        return read
+
+    monkeypatch.setattr(resume_module, "read_log", with_start)
+    written_at(log, ago(40))
+    with pytest.raises(NoFormerFlight):
+        photographed(MISSION, [tmp_path], now=NOW)
+    written_at(log, ago(1))
+    assert photographed(MISSION, [tmp_path], now=NOW) == [("deck", 0, 1)]
+
+
+def test_a_broken_log_of_long_ago_keeps_no_first_battery_on_the_ground(tmp_path, monkeypatch, capsys):
+    flights = tmp_path / "flights"
+    flights.mkdir()
+    torn = flights / "torn.mcap"
+    torn.write_bytes(b"no log")
+    now = datetime.datetime.now(datetime.UTC)
+    written_at(torn, now - datetime.timedelta(days=31))
+    assert context(tmp_path, powered_on(monkeypatch, tmp_path, flights)).photographed == []
+    assert capsys.readouterr().out.splitlines()[0] == (f"{flights}: 1 of 1 logs do not count: 1 that cannot be read")
+    written_at(torn, now - datetime.timedelta(days=29))
+    with pytest.raises(ConfigError, match="torn.mcap: .*; it may be of a flight"):
+        processes._mission_options(context(tmp_path, powered_on(monkeypatch, tmp_path, flights)))
+
+
+def test_a_link_to_a_log_that_is_not_there_is_one_line(tmp_path):
+    (tmp_path / "gone.mcap").symlink_to(tmp_path / "absent")
+    with pytest.raises(ConfigError, match="gone.mcap: cannot be read: No such file.*move it out of the folder"):
+        photographed(MISSION, [tmp_path])
 
 
 def test_the_first_battery_and_a_mission_without_inspection_begin_at_the_beginning(tmp_path, monkeypatch):
