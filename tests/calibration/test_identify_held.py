@@ -109,6 +109,8 @@ def test_a_part_that_cannot_be_is_refused_in_one_line(tmp_path, flight, part, wo
 
 def test_a_part_is_of_one_log(tmp_path, flight):
     logs = [str(write_ulog(tmp_path / name, flight)) for name in ("flight.ulg", "other.ulg")]
+    with open(logs[1], "ab") as other:
+        other.write(b"\0")  # another flight: the same one twice is refused
     done = CliRunner().invoke(identify_command, [*logs, "--from", "10"])
     assert done.exit_code == 2 and "--from and --to are of one log" in done.output
 

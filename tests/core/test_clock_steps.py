@@ -22,6 +22,7 @@ DATES = {
     "fcu/link/signing.py": "first time stamp of a signed link, read once",
     "preflight/command.py": "date of a report",
     "preflight/computer.py": "is the subject of the check",
+    "runtime/resume.py": "age of a former flight in days",
     "preflight/ground.py": "is the subject of the check",
 }
 
