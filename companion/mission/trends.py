@@ -23,6 +23,7 @@ WIND_PERIOD_S = 0.1
 CARRIED_S = 2.0  # longer than a gust that the aircraft comes back from
 CARRIED_GAP_S = 0.3  # between two samples; the mission takes one in each step
 CARRIED_SHARE = 0.97  # of the tilt, in the mean of that time: the controller has no more
+LEAN_MIN = 0.1  # horizontal part of the mean body z: an aircraft that swings, or does not follow, leans in no direction
 UPRIGHT_COS = 0.3  # an aircraft that lies over by more than 72° does not hover
 REMAINING_MIN = 0.1  # charge at which PX4's estimate is no longer good for a landing
 
@@ -235,9 +236,11 @@ class CarriedTrend:
         if math.fsum(share for _, share, _, _ in samples) < CARRIED_SHARE * len(samples):
             return 0.0
         lean_x, lean_y = (math.fsum(z_W[axis] for _, _, _, z_W in samples) for axis in (0, 1))
+        lean = math.hypot(lean_x, lean_y)
+        if lean < LEAN_MIN * len(samples):
+            return 0.0
         (_, _, before, _), (_, _, now, _) = samples[0], samples[-1]
-        along = (now[0] - before[0]) * lean_x + (now[1] - before[1]) * lean_y
-        return -along / math.hypot(lean_x, lean_y)
+        return -((now[0] - before[0]) * lean_x + (now[1] - before[1]) * lean_y) / lean
 
 
 def _lean_rad(roll_rad: float, pitch_rad: float, cone: bool) -> float:

@@ -256,8 +256,8 @@ def place_difference(p_a: Array, R_a: Array, p_b: Array, R_b: Array) -> str:
 def shots_of(messages: sr.Messages, plan: FlownPlan, flight: int = 0, utc_offset_s: float | None = None) -> list[Shot]:
     """All captures of a flight, one for each attempt, in the order of their stamps.
 
-    A late answer replaces the one that says "lost". A payload process that was restarted counts attempts from 1 again: of
-    two with the same number the one with the better photograph stays.
+    A late answer replaces the one that says "lost". In logs of before 2026-11-29 a payload process that was restarted counted
+    attempts from 1 again: of two with the same number the one with the better photograph stays.
     utc_offset_s: UTC minus companion time; None: unknown.
     """
     latest: dict[tuple[int, int], Capture] = {}

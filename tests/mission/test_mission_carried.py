@@ -88,6 +88,11 @@ def test_the_fallback_is_at_its_limit_with_the_whole_tilt(azimuth_rad):
     assert trend.moved_m(2.2) == pytest.approx(1.0, abs=0.03)
 
 
+def test_an_aircraft_that_does_not_lean_is_not_carried():
+    """Commands at the limit, an attitude that does not follow them at all: `tilt_error` sees that."""
+    assert flown(true_rad=(0.0, 0.0)).moved_m(2.2) == 0.0
+
+
 def test_a_break_begins_the_two_seconds_again():
     trend = flown(last_s=1.9)
     assert trend.moved_m(1.9) is None
