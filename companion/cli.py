@@ -6,6 +6,7 @@ end with status 1; everything else with 0.
 
 import json
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -296,7 +297,11 @@ def _flown(named: str, scenario: Path | None, fcu: str) -> tuple[Path, Path | No
     default=None,
     help="Draw the payload camera's photographs into this folder after the flight.",
 )
-@click.option("--refine", is_flag=True, help="Find the poses of the photographs again after the flight; needs --log.")
+@click.option(
+    "--refine/--no-refine",
+    default=True,
+    help="Find the poses of an inspection's photographs again after the flight: a minute or two.  [default: refine]",
+)
 @one_line_errors
 def sim(
     scenario: Path,
@@ -323,8 +328,6 @@ def sim(
 
     if log_file is not None and log_file.exists():
         raise OutputError(f"{log_file}: log exists already; logs are never overwritten")
-    if refine and log_file is None:
-        raise click.UsageError("--refine: needs --log FILE, of which the poses are found")
     loaded = load_scenario(scenario, vehicle, camera, airframe)
     loaded = with_sensors(loaded if pilot is None else with_pilot(loaded, pilot), SensorKind(sensors), seed)
     if photograph_folder is not None:
@@ -334,18 +337,22 @@ def sim(
     build_missing(loaded.vehicle_path, _say)
     prepare(stack, loaded.vehicle)
     former = photographed(loaded.mission_path, resume, simulated=True, say=_say)
+    refine &= loaded.plan.inspection is not None
     progress = FlightProgress()
-    try:
-        flight = fly_loaded(loaded, seed, stack, log_file, progress, former)
-    except KeyboardInterrupt:
-        kept = f"; the log until then: {log_file}" if log_file is not None and log_file.exists() else ""
-        end_with(f"interrupted{kept}", INTERRUPTED)
-    finally:
-        progress.end()
-    if refine and log_file is not None and "inspection" in flight.result:
-        from calibration.map.photographs_command import refined_figures
+    with tempfile.TemporaryDirectory(prefix="companion-sim-") as folder:
+        recorded = Path(folder) / "flight.mcap" if refine and log_file is None else log_file
+        try:
+            flight = fly_loaded(loaded, seed, stack, recorded, progress, former)
+        except KeyboardInterrupt:
+            kept = f"; the log until then: {log_file}" if log_file is not None and log_file.exists() else ""
+            end_with(f"interrupted{kept}", INTERRUPTED)
+        finally:
+            progress.end()
+        if refine and recorded is not None:
+            from calibration.map.photographs_command import refined_figures
 
-        flight.result["inspection"] |= refined_figures(log_file)
+            _say("finding the poses of the photographs again (Ctrl-C: without)")
+            flight.result["inspection"] |= refined_figures(recorded)
     _print_flight(flight, json_file, log_file)
     if photograph_folder is not None:
         from sitl.photographs import draw_photographs
@@ -353,7 +360,7 @@ def sim(
         messages = flight.lockstep.messages
         count = draw_photographs(loaded, messages["capture_truth"], messages["capture"], photograph_folder)
         _say(f"{count} photographs drawn in {photograph_folder}")
-    if flight.log_problem:
+    if flight.log_problem and log_file is not None:
         end_with(f"the log is incomplete: {flight.log_problem}", REFUSED)
     sys.exit(0 if flight.result["completed"] else 1)
 

@@ -244,7 +244,11 @@ def inspection_text(figures: Result) -> str:
         parts.append(f"coverage {figures['coverage'] * 100:.1f} %")
     parts.append(f"GSD {_figure(figures['gsd_p95_mm_px'], 1, 'mm/px', 2)}")
     position = _figure(figures["photo_position_p95_m"], 100, "cm")
-    return ", ".join([*parts, f"pose {position}, {_figure(figures['photo_attitude_p95_deg'], 1, '°', 2)} (95 %)"])
+    parts.append(f"pose in flight {position}, {_figure(figures['photo_attitude_p95_deg'], 1, '°', 2)} (95 %)")
+    if (refined_m := figures.get("photo_refined_position_p95_m")) is not None:
+        attitude = _figure(figures["photo_refined_attitude_p95_deg"], 1, "°", 2)
+        parts.append(f"found again after it {_figure(refined_m, 100, 'cm')}, {attitude}")
+    return ", ".join(parts)
 
 
 def early_end(status: MissionStatus | None) -> str:

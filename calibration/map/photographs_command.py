@@ -3,14 +3,17 @@
 from pathlib import Path
 
 import click
+import msgspec
 import numpy as np
 
 from calibration.map.command import check_flight
-from calibration.map.photographs import RefinedPhotographs, refine
-from calibration.results import Result, result, write_json
+from calibration.map.photographs import RefinedPhotographs, RefinedPose, refine
+from calibration.results import DataError, Result, result, write_json
 from companion.core.command_line import HELP, ConfigFile, OutputFile, one_line_errors
 from companion.core.config_files import ConfigKind
 from companion.core.errors import UserError
+from companion.core.trajectory_messages import Quat, Vec3
+from companion.payload.refined import RefinedPhotograph
 
 CONFIDENCE = 95.0  # percentile of errors
 
@@ -26,8 +29,7 @@ def command(log: Path, site: Path | None, vehicle: Path | None, json_file: Path 
 
     `companion photographs tag --poses FILE` writes those of the file of --json into the pictures.
     """
-    found = refine(log, site, vehicle)
-    check_flight(found.flight)
+    found = refined_poses(log, site, vehicle)
     content = as_result(found, log)
     if json_file:
         write_json(json_file, content)
@@ -47,24 +49,27 @@ def as_result(found: RefinedPhotographs, log: Path) -> Result:
         merit |= errors_of(found)
     details = {
         "photographs": [
-            {
-                "id": pose.capture.id,
-                "attempt": pose.capture.attempt,
-                "stamp_s": pose.capture.stamp_s,
-                "image_index": pose.capture.image_index,
-                "bundle": pose.bundle,
-                "p_MC": pose.p_MC,
-                "q_MC": pose.q_MC,
-                "position_std_m": pose.position_std_m,
-                "attitude_std_rad": pose.attitude_std_rad,
-                "covariance": pose.covariance,
-            }
-            for pose in found.poses
+            msgspec.to_builtins(as_photograph(pose)) | {"image_index": pose.capture.image_index} for pose in found.poses
         ],
         "left_out": {str(number): reason for number, reason in found.left_out.items()},
         "mount_deg": np.degrees(found.flight.unknowns.mount),
     }
     return result("calibrate photographs", [log], {}, merit, found.notes, details)
+
+
+def as_photograph(pose: RefinedPose) -> RefinedPhotograph:
+    """A pose as the file of --json has it, and as the report of an inspection takes it."""
+    return RefinedPhotograph(
+        pose.capture.id,
+        pose.capture.attempt,
+        pose.bundle,
+        msgspec.convert(pose.p_MC.tolist(), Vec3),
+        msgspec.convert(pose.q_MC.tolist(), Quat),
+        pose.position_std_m,
+        pose.attitude_std_rad,
+        pose.covariance.tolist(),
+        pose.capture.stamp_s,
+    )
 
 
 def errors_of(found: RefinedPhotographs) -> dict[str, float | None]:
@@ -78,13 +83,24 @@ def errors_of(found: RefinedPhotographs) -> dict[str, float | None]:
     }
 
 
-def refined_figures(log: Path) -> dict[str, float | str | None]:
-    """The figures of a simulated flight that `companion sim --refine` adds; a flight without them says why."""
+def refined_poses(log: Path, site: Path | None = None, vehicle: Path | None = None) -> RefinedPhotographs:
+    """The poses of a flight's photographs; raises `UserError` where the flight does not determine them."""
     try:
-        found = refine(log)
-        check_flight(found.flight)
+        found = refine(log, site, vehicle)
+    except np.linalg.LinAlgError as error:
+        raise DataError(f"{log}: the adjustment finds no poses: {error}") from None
+    check_flight(found.flight)
+    return found
+
+
+def refined_figures(log: Path) -> dict[str, float | str | None]:
+    """The figures of a simulated flight that `companion sim` adds after it; a flight without them says why."""
+    try:
+        found = refined_poses(log)
     except UserError as error:
         return {"photo_refined_problem": str(error)}
+    except KeyboardInterrupt:
+        return {"photo_refined_problem": "interrupted"}
     figures = {name: value for name, value in errors_of(found).items() if "refined" in name} if found.errors else {}
     return {"photo_refined": float(len(found.poses)), **figures}
 

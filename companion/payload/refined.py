@@ -47,6 +47,11 @@ class Posed(NamedTuple):
     covariance: tuple[float, ...] | None
 
 
+def pose_source(adjusted: bool) -> str:
+    """What tags and tables call the origin of a pose."""
+    return "adjustment" if adjusted else "flight"
+
+
 def read_poses(path: Path) -> list[RefinedPhotograph]:
     """The poses of a file; raises `PosesError`."""
     try:
@@ -67,10 +72,38 @@ def with_poses(captures: Sequence[Capture], poses: Sequence[RefinedPhotograph], 
         pose = known.get((capture.id, capture.attempt))
         if pose is not None and pose.stamp_s is not None and abs(pose.stamp_s - capture.stamp_s) > SAME_S:
             raise PosesError(f"{path}: its photograph {capture.id} was taken at another time: it is of another flight")
-    found = [_posed(capture, known.get((capture.id, capture.attempt))) for capture in captures]
-    if captures and all(posed.covariance is None for posed in found):
+    found = [posed(capture, known.get((capture.id, capture.attempt))) for capture in captures]
+    if captures and all(one.covariance is None for one in found):
         raise PosesError(f"{path}: holds none of these photographs: it is of another flight")
     return found
+
+
+def poses_by_flight(files: Sequence[Path], flights: Sequence[Sequence[Capture]]) -> list[list[RefinedPhotograph]]:
+    """The poses of the files, for each flight those of its photographs; flights: the captures of each.
+
+    Raises `PosesError` for a file without times, or one that has no photograph of these flights.
+    """
+    found: list[list[RefinedPhotograph]] = [[] for _ in flights]
+    for file in files:
+        poses = read_poses(file)
+        if not are_dated(poses):
+            raise PosesError(
+                f"{file}: an earlier version wrote it, without times: make it again (companion calibrate photographs)"
+            )
+        own = [
+            [pose for pose in poses if any(is_pose_of(pose, capture) for capture in captures)] for captures in flights
+        ]
+        if not any(own):
+            raise PosesError(f"{file}: holds no photograph of these flights: it is of another flight")
+        for mine, more in zip(found, own, strict=True):
+            mine += more
+    return found
+
+
+def is_pose_of(pose: RefinedPhotograph, capture: Capture) -> bool:
+    """They are of one exposure. A pose without a time is of none."""
+    same = (pose.id, pose.attempt) == (capture.id, capture.attempt)
+    return same and pose.stamp_s is not None and abs(pose.stamp_s - capture.stamp_s) <= SAME_S
 
 
 def are_dated(poses: Sequence[RefinedPhotograph]) -> bool:
@@ -78,7 +111,8 @@ def are_dated(poses: Sequence[RefinedPhotograph]) -> bool:
     return all(pose.stamp_s is not None for pose in poses)
 
 
-def _posed(capture: Capture, pose: RefinedPhotograph | None) -> Posed:
+def posed(capture: Capture, pose: RefinedPhotograph | None) -> Posed:
+    """A photograph with a pose of its exposure; None: as taken in flight."""
     if pose is None:
         return Posed(capture, None)
     changed = msgspec.structs.replace(

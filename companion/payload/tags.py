@@ -20,6 +20,7 @@ from companion.core.errors import UserError
 from companion.core.exif import DATE_ORIGINAL, EXIF_IFD, OFFSET_ORIGINAL, SUBSECOND_ORIGINAL
 from companion.core.frames import rotation_matrix
 from companion.core.messages import Capture
+from companion.payload.refined import pose_source
 from companion.planning.camera import PayloadCamera
 
 NAMESPACE = "urn:companion:photograph:1"
@@ -111,7 +112,7 @@ def tags_of(
         position_std_m=position_std,
         attitude_std_rad=attitude_std,
         covariance=covariance,
-        pose_source="flight" if refined is None else "adjustment",
+        pose_source=pose_source(refined is not None),
         latitude_deg=_finite(geo[0]),
         longitude_deg=_finite(geo[1]),
         altitude_m=_finite(geo[2]),

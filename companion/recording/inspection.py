@@ -7,7 +7,7 @@ different GNSS errors fit together.
 
 import math
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from companion.core.frames import rotation_matrix
 from companion.core.messages import WORLD, Capture, CaptureTruth, PayloadStatus, State, Truth
 from companion.core.site import Site
 from companion.core.trajectory_messages import Quat, Vec3
+from companion.payload.refined import RefinedPhotograph, is_pose_of, posed
 from companion.planning.camera import CameraPose, PayloadCamera
 from companion.planning.sections import Inspection, Origin, QgcItem, SurfaceItem
 from companion.planning.stations import Photograph, Planning, frame_of, plan_item
@@ -94,6 +95,7 @@ class Shot(NamedTuple):
     true_blur_px: float = math.nan
     error: PoseError | None = None  # in the frame of the nearest bundle seen
     site_error: PoseError | None = None  # in the frame of the site's first bundle
+    adjusted: bool = False  # its pose was found after the flight
     format_px: tuple[int, int] | None = None  # size of its picture where that has another ratio than the camera file's
 
     @property
@@ -253,12 +255,19 @@ def place_difference(p_a: Array, R_a: Array, p_b: Array, R_b: Array) -> str:
 # --- captures -------------------------------------------------------------------------------------------------------
 
 
-def shots_of(messages: sr.Messages, plan: FlownPlan, flight: int = 0, utc_offset_s: float | None = None) -> list[Shot]:
+def shots_of(
+    messages: sr.Messages,
+    plan: FlownPlan,
+    flight: int = 0,
+    utc_offset_s: float | None = None,
+    poses: Sequence[RefinedPhotograph] = (),
+) -> list[Shot]:
     """All captures of a flight, one for each attempt, in the order of their stamps.
 
     A late answer replaces the one that says "lost". In logs of before 2026-11-29 a payload process that was restarted counted
     attempts from 1 again: of two with the same number the one with the better photograph stays.
-    utc_offset_s: UTC minus companion time; None: unknown.
+    utc_offset_s: UTC minus companion time; None: unknown. poses: found after the flight, of these exposures; they count where
+    the item's frame is their bundle's.
     """
     latest: dict[tuple[int, int], Capture] = {}
     for capture in sr.of(messages, Capture):
@@ -270,7 +279,11 @@ def shots_of(messages: sr.Messages, plan: FlownPlan, flight: int = 0, utc_offset
     shots = []
     for capture in sorted(latest.values(), key=lambda c: c.stamp_s):
         utc_s = None if utc_offset_s is None else capture.stamp_s + utc_offset_s
-        shot = Shot(capture, flight, utc_s, places.estimated(capture))
+        item = plan.find(capture.item)
+        frame = "" if item is None else item.frame
+        pose = next((pose for pose in poses if pose.bundle == frame and is_pose_of(pose, capture)), None)
+        capture, covariance = posed(capture, pose)
+        shot = Shot(capture, flight, utc_s, places.estimated(capture), adjusted=covariance is not None)
         truth = truths.get(capture.image_index) if capture.image_index >= 0 else None
         if truth is not None and shot.taken:
             shot = shot._replace(

@@ -24,6 +24,7 @@ import numpy as np
 from companion.core.arrays import Image8
 from companion.core.config import ConfigError
 from companion.core.messages import MissionStatus
+from companion.payload.refined import RefinedPhotograph
 from companion.planning.camera import PayloadCamera
 from companion.planning.sections import Origin
 from companion.recording import series as sr
@@ -128,9 +129,12 @@ class InspectionReport(NamedTuple):
     notes: list[str]
 
 
-def read_inspection(logs: Sequence[Log]) -> FlownInspection | None:
+def read_inspection(
+    logs: Sequence[Log], poses: Sequence[Sequence[RefinedPhotograph]] | None = None
+) -> FlownInspection | None:
     """The inspection of one or more flights of one plan; None: none of the logs has one.
 
+    poses: of photographs, found after the flight, for each log; None: as taken in flight.
     Raises `LogError` when a log has another plan than the first, or none, or cannot be read.
     """
     plans = [(log, plan_of_log(log)) for log in logs]
@@ -146,7 +150,7 @@ def read_inspection(logs: Sequence[Log]) -> FlownInspection | None:
             raise LogError(f"{log.path}: is not a flight of the plan of {first_log.path.name}: {why}")
         # Where the first plan has the bundles: its surfaces stand there, and those of a newer survey beside them.
         placed = first._replace(satellites=plan.satellites)
-        shots += shots_of(log, placed, flight, _utc_offset_s(log))
+        shots += shots_of(log, placed, flight, _utc_offset_s(log), () if poses is None else poses[flight])
     assert first is not None
     take_offs = [take_off_of(log, plan.satellites) for log, plan in plans if plan is not None]
     return FlownInspection(first, shots, list(logs), take_offs)
@@ -405,6 +409,9 @@ def _notes(inspection: FlownInspection, origins: Mapping[str, Origin], flights: 
             f"such as {photograph_name(formats[0].capture)} with {width_px} x {height_px}: "
             "mosaic, coverage, GSD and overlap are without them"
         )
+    if adjusted := sum(shot.taken and shot.adjusted for shot in inspection.shots):
+        all_ = sum(shot.taken for shot in inspection.shots)
+        notes.append(f"the poses of {adjusted} of {all_} photographs were found after the flight, by all of its images")
     unplaced = sum(shot.taken and shot.pose is None for shot in inspection.shots)
     if unplaced:
         notes.append(f"{unplaced} photographs have no pose and are not in the mosaic")
@@ -504,6 +511,7 @@ def _facts(entry: Listed, origin: Origin | None, flights: Sequence[str]) -> list
             ("GSD", _value(entry.gsd_m * 1e3, "mm/px", 2)),
             ("expected blur", _value(capture.blur_px, "px", 2)),
             ("pose seen from", f"“{capture.bundle}”" if capture.bundle else "no bundle in sight"),
+            ("pose", "found after the flight" if shot.adjusted else "as found in flight"),
             ("± position", _value(capture.position_std_m * 100, "cm", 1)),
             ("± attitude", _value(math.degrees(capture.attitude_std_rad), "°", 2)),
         ]

@@ -14,6 +14,7 @@ from companion.core.arrays import Array
 from companion.core.frames import quat_from_matrix
 from companion.core.messages import WORLD
 from companion.core.trajectory_messages import Vec3
+from companion.payload.refined import pose_source
 from companion.planning.camera import CameraPose, PayloadCamera
 from companion.planning.qgc import compass_deg, geographic
 from companion.planning.sections import Origin
@@ -166,7 +167,9 @@ def photograph_row(entry: Listed, origin: Origin | None, flights: Sequence[str])
             longitude, latitude, altitude = position(pose.p_W.tolist(), origin)
             row |= {"latitude_deg": latitude, "longitude_deg": longitude, "altitude_m": altitude}
     if entry.shot is None:
-        numbers = dict.fromkeys(("gsd_mm_px", "blur_px", "position_std_m", "attitude_std_deg", "bundle"), "")
+        numbers = dict.fromkeys(
+            ("gsd_mm_px", "blur_px", "position_std_m", "attitude_std_deg", "bundle", "pose_source"), ""
+        )
         return row | numbers
     capture = entry.shot.capture
     return row | {
@@ -175,6 +178,7 @@ def photograph_row(entry: Listed, origin: Origin | None, flights: Sequence[str])
         "position_std_m": _shown(capture.position_std_m, 4),
         "attitude_std_deg": _shown(math.degrees(capture.attitude_std_rad), 3),
         "bundle": capture.bundle,
+        "pose_source": pose_source(entry.shot.adjusted),
     }
 
 

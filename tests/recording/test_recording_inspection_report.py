@@ -19,8 +19,10 @@ from PIL import Image
 from companion.cli import main
 from companion.core.config import ConfigError
 from companion.core.exif import DATE_ORIGINAL, EXIF_IFD, OFFSET_ORIGINAL
+from companion.core.frames import quat_from_matrix, rotation_matrix
 from companion.core.geodesy import between
-from companion.core.messages import Capture
+from companion.core.messages import Capture, CaptureTruth
+from companion.payload.refined import read_poses
 from companion.payload.tags import tags_of
 from companion.recording.inspection import plan_of_log, shots_of, utc_offset_of
 from companion.recording.inspection_figures import surface_results
@@ -753,6 +755,91 @@ def test_the_flight_report_has_the_figures_of_the_inspection(tmp_path):
     ]
     page = Page((tmp_path / "report.html").read_text())
     assert "30 of 36 photographs sharp" in page.text and "inspection/index.html" in page.links
+
+
+# --- poses that were found after the flight ---------------------------------------------------------------------------
+
+
+def poses_file(path: Path, log: Path, numbers: frozenset[int], **changes) -> Path:
+    """The true poses of a made-up flight's photographs, as `companion calibrate photographs --json` writes poses."""
+    flight = read_log(log)
+    entries = [
+        {
+            "id": shot.capture.id, "attempt": shot.capture.attempt, "stamp_s": shot.capture.stamp_s,
+            "bundle": shot.capture.bundle, "p_MC": p_MC.tolist(), "q_MC": quat_from_matrix(R_MC).tolist(),
+            "position_std_m": 0.012, "attitude_std_rad": 0.003, "covariance": np.eye(6).tolist(),
+        } | changes
+        for shot in shots_of(flight, plan_of_log(flight))
+        if shot.capture.id in numbers
+        for p_MC, R_MC in [true_in_bundle(flight, shot)]
+    ]  # fmt: skip
+    path.write_text(json.dumps({"command": "calibrate photographs", "details": {"photographs": entries}}))
+    return path
+
+
+def true_in_bundle(log, shot) -> tuple[np.ndarray, np.ndarray]:
+    truth = next(t for t in log.of(CaptureTruth) if t.image_index == shot.capture.image_index)
+    p_WM, q_WM = truth.bundles[shot.capture.bundle]
+    R_MW = rotation_matrix(q_WM).T
+    return R_MW @ (np.array(truth.p_WC) - p_WM), R_MW @ rotation_matrix(truth.q_WC)
+
+
+def test_poses_found_after_the_flight_count_in_the_report(tmp_path):
+    """Each file belongs to the flight that has its exposures, in whatever order they are given."""
+    wrong, second = (0.15, 0.03), SECOND - FIRST
+    logs = [
+        make_log(tmp_path / "a/flight.mcap", Made(only=FIRST, error=wrong), seed=1),
+        make_log(tmp_path / "b/flight.mcap", Made(only=second, error=wrong), seed=2),
+    ]
+    poses = [poses_file(tmp_path / "b.json", logs[1], second), poses_file(tmp_path / "a.json", logs[0], FIRST - {4})]
+    status, output = run(*logs, "--out", tmp_path / "out", *(word for file in poses for word in ("--poses", file)))
+    assert status == 0, output
+    assert "the poses of 35 of 36 photographs were found after the flight" in output
+    folder = tmp_path / "out/inspection"
+    rows = {int(row["id"]): row for row in csv.DictReader((folder / "photographs.csv").open())}
+    assert {number for number, row in rows.items() if row["pose_source"] == "flight"} == {4}
+    assert {row["position_std_m"] for number, row in rows.items() if number != 4} == {"0.012"}
+    errors = {f[1]: dict(d["facts"])["true error"] for d in data_of(folder)["photographs"] for f in d["facts"][:1]}
+    assert errors.pop("4") != "0.0 cm, 0.00°" and set(errors.values()) == {"0.0 cm, 0.00°"}
+    assert correlation(mosaic_of(folder, 2), true_mosaic(folder, 2)) > 0.97
+    flown = written(tmp_path / "flown", Made(error=wrong)).page.parent
+    assert correlation(mosaic_of(flown, 2), true_mosaic(flown, 2)) < 0.9
+
+
+def test_a_pose_in_the_frame_of_another_bundle_does_not_change_the_photograph(tmp_path):
+    log = make_log(tmp_path / "flight.mcap", Made(only=frozenset({1, 2})))
+    flight = read_log(log)
+    plan = plan_of_log(flight)
+    elsewhere = read_poses(poses_file(tmp_path / "poses.json", log, frozenset({1, 2}), bundle="elsewhere"))
+    assert repr(shots_of(flight, plan, poses=elsewhere)) == repr(shots_of(flight, plan))
+
+
+def test_a_flight_that_does_not_determine_its_poses_keeps_those_of_the_flight(tmp_path):
+    """The made-up flight has no images."""
+    log = make_log(tmp_path / "flight.mcap", Made(only=frozenset({1})))
+    status, output = run(log, "--refine")
+    assert status == 0 and "its photographs keep their poses" in output
+    (row,) = [row for row in csv.DictReader((tmp_path / "inspection/photographs.csv").open()) if row["id"] == "1"]
+    assert row["pose_source"] == "flight"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words", "message"),
+    [
+        ({"stamp_s": 1.0}, [], "poses.json: holds no photograph of these flights: it is of another flight"),
+        ({"stamp_s": None}, [], "poses.json: an earlier version wrote it, without times: make it again"),
+        ({"attempt": 7}, [], "poses.json: holds no photograph of these flights"),
+        ({}, ["--refine"], "--poses and --refine: name one of them"),
+        ({}, ["--poses", "no.json"], "no.json: No such file"),
+    ],
+)
+def test_poses_that_are_not_of_the_flight_are_refused(tmp_path, monkeypatch, changes, words, message):
+    monkeypatch.chdir(tmp_path)
+    log = make_log(tmp_path / "flight.mcap", Made(only=frozenset({1})))
+    poses_file(tmp_path / "poses.json", log, frozenset({1}), **changes)
+    status, output = run("flight.mcap", "--poses", "poses.json", *words)
+    assert status == 2 and message in output.splitlines()[-1]
+    assert not (tmp_path / "inspection").exists()
 
 
 @pytest.mark.parametrize(
