@@ -296,6 +296,10 @@ class MissionInputs:
         witness = None if estimator is None else estimator.witness
         return self.plan.satellites and witness is not None and witness.satellites_refused
 
+    def px4_loses_position(self, now_s: float) -> bool:
+        """PX4 has no position, or dead-reckons and has none in some seconds: until then it lands where it takes itself to be."""
+        return self.without_gnss(now_s) or self.px4_without_position() or self.px4_refuses_satellites(now_s)
+
     def bundle_seen(self, now_s: float) -> bool:
         """The plan's bundle was observed within the last `SEEN_S`; an older observation does not count.
 
@@ -655,7 +659,7 @@ class MissionInputs:
             flight_time_left_s=self._battery.time_left_s,
             wind_share=self._tilt.share(now_s),
             strong_wind=self.strong_wind,
-            carried_m=self._carried.moved_m(now_s),
+            carried_m=None if self.px4_loses_position(now_s) else self._carried.moved_m(now_s),
             paused_phase=paused_phase if phase == Phase.PAUSE else None,
             ground_age_s=self._ground_age_s(now_s),
             px4_without_position=self.px4_without_position(),

@@ -287,11 +287,8 @@ def _control_error(s: SafetySnapshot) -> float | None:
 
 
 def _carried(s: SafetySnapshot) -> float | None:
-    """How far the aircraft is from its reference while the wind carries it, with no more tilt to bring it back [m].
-
-    None also where PX4 has no position: there this stack would sink with the same tilt.
-    """
-    if s.carried_m is None or s.px4_without_position:
+    """How far the aircraft is from its reference while the wind carries it, with no more tilt to bring it back [m]."""
+    if s.carried_m is None:
         return None
     return _control_error(s) if s.carried_m >= CARRIED_M else 0.0
 

@@ -90,7 +90,9 @@ class SafetySnapshot:
     strong_wind: float | None = (
         None  # part of that tilt that the disturbance of the last seconds takes; None: not known
     )
-    carried_m: float | None = None  # moved against the lean in two seconds, with no tilt left; None: not known
+    # Moved against the lean in two seconds, with no tilt left; None: not known, or PX4 cannot land by its position, so that this
+    # stack would sink with the same tilt.
+    carried_m: float | None = None
     way_home_s: float | None = None  # to the end of the return; None: not known
     paused_phase: Phase | None = None  # in PAUSE: the phase that it interrupted
     ground_age_s: float | None = None  # since a ground station was last heard; None: there was none at the start

@@ -113,7 +113,10 @@ def _count(rows: list[Row], *outcomes: Outcome) -> Share:
 
 def _worth(share: Share) -> str:
     """What is to be said of an interval over flights that have seeds in common, "" where each has its own."""
-    return "" if share.independent >= share.of else f"as of {share.independent:.0f} independent flights"
+    if share.independent >= share.of:
+        return ""
+    count = round(share.independent)
+    return f"as of {count} independent flight{'' if count == 1 else 's'}"
 
 
 def _cards(rows: list[Row]) -> list[dict[str, str]]:

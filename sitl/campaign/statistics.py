@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import rankdata
+from scipy.stats import t as student_t
 
 from companion.core.arrays import Array
 
@@ -71,9 +72,10 @@ def wilson(count: int, of: int, z: float = Z_95, independent: float | None = Non
 def share_of(hits: Sequence[bool], seeds: Sequence[int]) -> Share:
     """Share of the flights that are hits, where flights of the same seed need not be independent.
 
-    Wilson's interval with the effective number of flights: that of independent ones with the variance between the seeds
-    (E. Korn, B. Graubard, "Confidence intervals for proportions with small expected number of positive counts estimated from
-    survey data", 1998), at least one for each seed. With no hit, or nothing else, there is no variance: one for each seed.
+    Wilson's interval with the effective number of flights: that of independent ones with the variance between the seeds,
+    times the squared ratio of Student's quantiles for all flights and for the seeds, because few seeds tell little about
+    their variance (E. Korn, B. Graubard, "Confidence intervals for proportions with small expected number of positive counts
+    estimated from survey data", 1998). With no hit, or nothing else, there is no variance: one flight for each seed.
     """
     n, count = len(hits), sum(map(bool, hits))
     flown, hit = Counter(seeds), Counter(seed for seed, one in zip(seeds, hits, strict=True) if one)
@@ -84,8 +86,9 @@ def share_of(hits: Sequence[bool], seeds: Sequence[int]) -> Share:
         return wilson(count, n, independent=k)
     p = count / n
     variance = k / (k - 1) * sum((hit[seed] - p * flights) ** 2 for seed, flights in flown.items()) / n**2
-    effective = p * (1 - p) / variance if variance > 0.0 else n
-    return wilson(count, n, independent=min(max(effective, k), n))
+    effective = min(p * (1 - p) / variance, n) if variance > 0.0 else n
+    few_seeds = student_t.ppf(0.975, n - 1) / student_t.ppf(0.975, k - 1)
+    return wilson(count, n, independent=max(1.0, float(effective * few_seeds**2)))
 
 
 class Influence(NamedTuple):

@@ -357,7 +357,6 @@ CASES: dict[str, Case] = {
         all_of(of("control", position_error_m=1.01), fields(carried_m=0.5)),
         (
             all_of(of("control", position_error_m=1.5), fields(carried_m=None)),
-            all_of(of("control", position_error_m=1.5), fields(carried_m=0.8, px4_without_position=True)),
             all_of(BY_PILOT, of("control", position_error_m=1.5), fields(carried_m=0.8)),
         ),
     ),

@@ -37,6 +37,7 @@ from companion.mission.conditions import SAFETY_DEMANDS
 from companion.mission.monitors import ACTIONS, ESCALATION_MIN_S, MONITORS, Monitor, monitors_for
 from companion.mission.start_checks import run_checks
 from companion.mission.transitions import TRANSITIONS
+from companion.mission.trends import CarriedTrend
 
 MONITOR = {monitor.name: monitor for monitor in MONITORS}
 
@@ -547,6 +548,27 @@ def test_a_landing_that_px4_could_only_fly_level_is_flown_by_this_stack(position
     status = edit(FcuStatus, position_ok=position_ok, battery_voltage_v=voltage_v)
     both(status, witness(satellites_refused=refused))(world)
     sinks_before_px4_lands(world.run_until("LAND", 60.0))
+
+
+@pytest.mark.parametrize(
+    "event",
+    [NO_FIX, edit(FcuStatus, position_ok=False), witness(satellites_refused=True)],
+    ids=["no fix", "no position of PX4", "satellites refused"],
+)
+def test_carried_away_has_no_value_where_this_stack_would_sink_itself(monkeypatch, event):
+    """PX4 loses its position: the landing would be flown with the tilt that is not enough."""
+    monkeypatch.setattr(CarriedTrend, "moved_m", lambda self, now_s: 0.8)
+    world = fly_to("HOLD", bridge_plan)
+    assert world.node.snapshot(world.now_s).carried_m == 0.8
+    event(world)
+    world.run(world.vehicle.safety.gnss_lost_s + 0.2)
+    assert world.node.snapshot(world.now_s).carried_m is None
+
+
+def test_carried_away_has_no_value_in_a_flight_without_satellites(monkeypatch):
+    monkeypatch.setattr(CarriedTrend, "moved_m", lambda self, now_s: 0.8)
+    world = World(bridge_plan(satellites=False))
+    assert world.run(0.5).node.snapshot(world.now_s).carried_m is None
 
 
 @pytest.mark.parametrize(("position_ok", "until_s"), [(None, 0.0), (False, 4.5), (False, 20.0)])
