@@ -12,8 +12,8 @@ from calibration.results import DataError, Result, result, write_json
 from companion.core.command_line import HELP, ConfigFile, OutputFile, one_line_errors
 from companion.core.config_files import ConfigKind
 from companion.core.errors import UserError
+from companion.core.refined_poses import RefinedPhotograph
 from companion.core.trajectory_messages import Quat, Vec3
-from companion.payload.refined import RefinedPhotograph
 
 CONFIDENCE = 95.0  # percentile of errors
 

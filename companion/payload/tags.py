@@ -20,7 +20,7 @@ from companion.core.errors import UserError
 from companion.core.exif import DATE_ORIGINAL, EXIF_IFD, OFFSET_ORIGINAL, SUBSECOND_ORIGINAL
 from companion.core.frames import rotation_matrix
 from companion.core.messages import Capture
-from companion.payload.refined import pose_source
+from companion.core.refined_poses import pose_source
 from companion.planning.camera import PayloadCamera
 
 NAMESPACE = "urn:companion:photograph:1"
@@ -80,7 +80,7 @@ def tags_of(
 ) -> PhotographTags:
     """The tags of a photograph; utc_offset_s: UTC minus companion time, NaN unknown.
 
-    refined: diagonal of the covariance of a pose that was found after the flight (`companion.payload.refined`).
+    refined: diagonal of the covariance of a pose that was found after the flight (`companion.core.refined_poses`).
     """
     utc = None
     if math.isfinite(utc_offset_s):

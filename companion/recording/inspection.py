@@ -19,9 +19,9 @@ from companion.core.config import parse
 from companion.core.enums import CaptureOutcome
 from companion.core.frames import rotation_matrix
 from companion.core.messages import WORLD, Capture, CaptureTruth, PayloadStatus, State, Truth
+from companion.core.refined_poses import RefinedPhotograph, is_pose_of, posed
 from companion.core.site import Site
 from companion.core.trajectory_messages import Quat, Vec3
-from companion.payload.refined import RefinedPhotograph, is_pose_of, posed
 from companion.planning.camera import CameraPose, PayloadCamera
 from companion.planning.sections import Inspection, Origin, QgcItem, SurfaceItem
 from companion.planning.stations import Photograph, Planning, frame_of, plan_item

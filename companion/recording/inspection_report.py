@@ -24,7 +24,7 @@ import numpy as np
 from companion.core.arrays import Image8
 from companion.core.config import ConfigError
 from companion.core.messages import MissionStatus
-from companion.payload.refined import RefinedPhotograph
+from companion.core.refined_poses import RefinedPhotograph
 from companion.planning.camera import PayloadCamera
 from companion.planning.sections import Origin
 from companion.recording import series as sr

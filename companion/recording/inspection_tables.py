@@ -13,8 +13,8 @@ import numpy as np
 from companion.core.arrays import Array
 from companion.core.frames import quat_from_matrix
 from companion.core.messages import WORLD
+from companion.core.refined_poses import pose_source
 from companion.core.trajectory_messages import Vec3
-from companion.payload.refined import pose_source
 from companion.planning.camera import CameraPose, PayloadCamera
 from companion.planning.qgc import compass_deg, geographic
 from companion.planning.sections import Origin

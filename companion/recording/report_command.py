@@ -2,17 +2,12 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from companion.core.command_line import HELP, OutputFolder, one_line_errors
 from companion.core.errors import UserError
 from companion.core.text import plain
-
-if TYPE_CHECKING:
-    from companion.payload.refined import RefinedPhotograph
-    from companion.recording.log import Log
 
 FILE = click.Path(path_type=Path)
 LINES_MAX = 10  # about photographs that are not found
@@ -38,9 +33,6 @@ LINES_MAX = 10  # about photographs that are not found
     multiple=True,
     help="Poses by `companion calibrate photographs --json FILE`; may be repeated, a file for each flight.",
 )
-@click.option(
-    "--refine", is_flag=True, help="Find the poses of the photographs again, by all images of each flight: minutes."
-)
 @click.option("--replace", is_flag=True, help="Replace a report of other flights.")
 @one_line_errors
 def report(
@@ -48,7 +40,6 @@ def report(
     out: Path | None,
     photographs: tuple[Path, ...],
     poses: tuple[Path, ...],
-    refine: bool,
     replace: bool,
 ) -> None:
     """Write the HTML report of each flight LOG, and of the inspection that they flew.
@@ -56,13 +47,13 @@ def report(
     Several logs of one inspection plan make one report of the inspection. A report that cannot be written does not keep the
     others from being written; the command ends with its line.
     """
+    from companion.core.messages import Capture
+    from companion.core.refined_poses import poses_by_flight
     from companion.recording.inspection_report import InspectionReport, read_inspection, write_inspection_report
     from companion.recording.log import LogError
     from companion.recording.report import read_stamped, report_folder, write_report
 
     check_given(logs, photographs)
-    if poses and refine:
-        raise click.UsageError("--poses and --refine: name one of them")
     failed: list[Exception] = []
     read = []
     for path in logs:
@@ -78,7 +69,7 @@ def report(
     folders = {log.path: report_folder(log.path) for log in read}
     written: InspectionReport | None = None
     try:
-        found = poses_of(read, poses, refine) if not failed and (poses or refine) else None
+        found = poses_by_flight(poses, [log.of(Capture) for log in read]) if poses and not failed else None
         if not failed and (inspection := read_inspection(read, found)) is not None:
             folder = folders[logs[0]] if out is None else out
             written = write_inspection_report(inspection, folder, photographs, _say, replace)
@@ -104,33 +95,6 @@ def report(
         _say(str(further))
     if failed:
         raise failed[0]
-
-
-def poses_of(logs: "Sequence[Log]", files: Sequence[Path], refine: bool) -> "list[list[RefinedPhotograph]]":
-    """The poses of each flight's photographs, of files or by adjustment of the flights; raises `PosesError` for a file.
-
-    A flight that does not determine its poses keeps those that it was flown with, which a line says.
-    """
-    from companion.core.messages import Capture
-    from companion.payload.refined import poses_by_flight
-
-    if not refine:
-        return poses_by_flight(files, [log.of(Capture) for log in logs])
-    from calibration.map.photographs_command import as_photograph, refined_poses
-
-    found: list[list[RefinedPhotograph]] = []
-    for log in logs:
-        _say(f"{log.path}: finding the poses of its photographs again")
-        try:
-            adjusted = refined_poses(log.path)
-        except UserError as error:
-            _say(f"{error}; its photographs keep their poses")
-            found.append([])
-            continue
-        for line in adjusted.notes:
-            _say(line)
-        found.append([as_photograph(pose) for pose in adjusted.poses])
-    return found
 
 
 def check_given(logs: Sequence[Path], folders: Sequence[Path]) -> None:

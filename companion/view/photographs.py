@@ -9,6 +9,7 @@ from companion.core.command_line import HELP, Number, check_output_folder, one_l
 from companion.core.config import ConfigError, parse
 from companion.core.errors import OutputError
 from companion.core.messages import Capture
+from companion.core.refined_poses import are_dated, read_poses, with_poses
 from companion.payload.matching import (
     MatchError,
     by_index,
@@ -18,7 +19,6 @@ from companion.payload.matching import (
     photographs_of,
     pictures_in,
 )
-from companion.payload.refined import are_dated, read_poses, with_poses
 from companion.payload.tags import tags_of, write_tags
 from companion.planning.camera import PayloadCamera
 from companion.recording.inspection import utc_offset_of

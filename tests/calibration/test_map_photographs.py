@@ -15,7 +15,7 @@ from calibration.results import write_json
 from companion.core.enums import CaptureOutcome
 from companion.core.frames import quat_from_matrix
 from companion.core.messages import Capture, State
-from companion.payload.refined import PosesError, are_dated, read_poses, with_poses
+from companion.core.refined_poses import PosesError, are_dated, read_poses, with_poses
 from companion.planning.camera import PayloadCamera
 
 LEVEL = np.eye(3)

@@ -22,7 +22,7 @@ from companion.core.exif import DATE_ORIGINAL, EXIF_IFD, OFFSET_ORIGINAL
 from companion.core.frames import quat_from_matrix, rotation_matrix
 from companion.core.geodesy import between
 from companion.core.messages import Capture, CaptureTruth
-from companion.payload.refined import read_poses
+from companion.core.refined_poses import read_poses
 from companion.payload.tags import tags_of
 from companion.recording.inspection import plan_of_log, shots_of, utc_offset_of
 from companion.recording.inspection_figures import surface_results
@@ -814,22 +814,12 @@ def test_a_pose_in_the_frame_of_another_bundle_does_not_change_the_photograph(tm
     assert repr(shots_of(flight, plan, poses=elsewhere)) == repr(shots_of(flight, plan))
 
 
-def test_a_flight_that_does_not_determine_its_poses_keeps_those_of_the_flight(tmp_path):
-    """The made-up flight has no images."""
-    log = make_log(tmp_path / "flight.mcap", Made(only=frozenset({1})))
-    status, output = run(log, "--refine")
-    assert status == 0 and "its photographs keep their poses" in output
-    (row,) = [row for row in csv.DictReader((tmp_path / "inspection/photographs.csv").open()) if row["id"] == "1"]
-    assert row["pose_source"] == "flight"
-
-
 @pytest.mark.parametrize(
     ("changes", "words", "message"),
     [
         ({"stamp_s": 1.0}, [], "poses.json: holds no photograph of these flights: it is of another flight"),
         ({"stamp_s": None}, [], "poses.json: an earlier version wrote it, without times: make it again"),
         ({"attempt": 7}, [], "poses.json: holds no photograph of these flights"),
-        ({}, ["--refine"], "--poses and --refine: name one of them"),
         ({}, ["--poses", "no.json"], "no.json: No such file"),
     ],
 )
