@@ -46,7 +46,8 @@ class FakeLink:
     """A link that keeps what was written; it takes nothing while `broken`."""
 
     trouble = ""
-    broken = False
+    url = "serial:/dev/ttyX:57600"
+    broken = refused = False
 
     def __init__(self):
         self.read_end, self.write_end = os.pipe()
@@ -185,6 +186,15 @@ def test_the_trouble_of_a_device_is_in_the_health_of_its_process(tmp_path):
     bus.close()
     other.close()
     assert reported
+
+
+def test_a_link_that_only_a_new_process_can_open_ends_the_loop_with_one_line(tmp_path):
+    link, looks = FakeLink(), iter(range(100))
+    bus = ZmqBus(tmp_path, "fcu", ())
+    link.refused = True
+    with pytest.raises(SystemExit, match="link serial:/dev/ttyX:57600: operation not permitted"):
+        run_node(Fragile(), bus, lambda: next(looks, None) is None, LinkDevice(link))
+    bus.close()
 
 
 def test_the_process_loop_names_no_message_of_the_link():

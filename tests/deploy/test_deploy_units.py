@@ -30,6 +30,9 @@ LISTS = {
     "Unit.PartOf",
     "Unit.Wants",
 }
+# device group of the kernel (/proc/devices) → the module that registers it; those that are never modules
+DRIVERS = {"ttyUSB": "usbserial", "ttyACM": "cdc_acm", "media": "mc", "video4linux": "videodev"}
+BUILT_IN = {"ttyAMA", "ttyS", "dma_heap"}
 RESUME = "resume-companion.service"  # reads the former flights once, before the mission
 
 analyze = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
@@ -37,8 +40,36 @@ analyze = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="sy
 
 def test_every_process_has_a_unit_and_every_unit_a_process():
     assert processes() == set(NAMES)
-    wanted = settings(UNITS / "companion.target")["Unit.Wants"]
-    assert sorted(" ".join(wanted).split()) == sorted(f"companion-{name}.service" for name in NAMES)
+    assert sorted(set(wanted_by_the_target()) - set(modprobe(DRIVERS.values()))) == sorted(
+        f"companion-{name}.service" for name in NAMES
+    )
+
+
+def wanted_by_the_target() -> list[str]:
+    return " ".join(settings(UNITS / "companion.target")["Unit.Wants"]).split()
+
+
+def modprobe(modules) -> list[str]:
+    return [f"modprobe@{module}.service" for module in modules]
+
+
+def device_groups(found) -> set[str]:
+    allowed = [line.split() for line in found.get("Service.DeviceAllow", [])]
+    assert all(group.startswith("char-") and access == "rw" for group, access in allowed)
+    return {group.removeprefix("char-") for group, _ in allowed}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_driver_of_every_allowed_device_is_loaded_before_the_start(name):
+    """systemd skipped a group without its driver: an adapter that was plugged in later stayed closed to the process."""
+    groups = device_groups(unit(name))
+    assert groups <= DRIVERS.keys() | BUILT_IN
+    needed = modprobe(DRIVERS[group] for group in groups - BUILT_IN)
+    assert set(needed) <= set(wanted_by_the_target())
+    # in the target alone, so that a process that starts again in flight does not wait for a module
+    assert "modprobe@" not in " ".join(unit(name).get("Unit.Wants", []))
+    after = " ".join(unit(name).get("Unit.After", [])).split()
+    assert {other for other in after if other.startswith("modprobe@")} == set(needed)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -72,6 +103,7 @@ def test_a_stereo_device_is_open_to_the_camera_where_its_drop_in_is_installed():
     assert Path(installed).name > COMMON.name
     with_it = settings(UNITS / "companion-camera.service", COMMON, STEREO)
     assert "char-usb_device rw" in with_it["Service.DeviceAllow"]
+    assert "modprobe@usbcore.service" in with_it["Unit.Wants"] and "modprobe@usbcore.service" in with_it["Unit.After"]
     assert with_it["Service.PrivateNetwork"][-1] == "no"  # the events of udev
     families = set(" ".join(with_it["Service.RestrictAddressFamilies"]).split())
     assert families == {"AF_UNIX", "AF_NETLINK"}

@@ -1,6 +1,7 @@
 """The link: a user's mistake stops the start with one line, a failure in flight never raises."""
 
 import contextlib
+import errno
 import os
 import pty
 import select
@@ -14,7 +15,8 @@ from pymavlink.dialects.v20 import common
 
 from companion.core.config import ConfigError
 from companion.fcu.link import holders
-from companion.fcu.link.link import RETRY_S, check_url, open_link
+from companion.fcu.link.device import LinkDevice
+from companion.fcu.link.link import REFUSED_S, RETRY_S, check_url, open_link
 from companion.fcu.link.sender import ANY_SENDER, Sender
 from companion.fcu.link.transports import PEER_SILENCE_S, SERIAL_SILENCE_S
 
@@ -394,6 +396,73 @@ def test_a_serial_port_unplugged_in_flight_is_reported_and_reopened(serial_pair,
     os.write(master, FRAME)
     assert link.read(1.0) == FRAME
     link.close()
+    os.close(master)
+
+
+@pytest.fixture
+def refuse(monkeypatch):
+    """Refuses all serial ports as the device policy of a unit does; again: opens them."""
+    from companion.fcu.link.transports import serial
+
+    opened, refused = serial.Serial, []
+
+    def open_port(*words, **options):
+        if refused:
+            raise serial.SerialException(refused[0], f"could not open port: [Errno {refused[0]}]")
+        return opened(*words, **options)
+
+    monkeypatch.setattr(serial, "Serial", open_port)
+    return lambda number=None: refused.__setitem__(slice(None), [] if number is None else [number])
+
+
+def test_a_process_to_which_its_unit_closes_the_device_ends_for_a_new_start(serial_pair, clock, refuse):
+    """The name led to a port whose driver was loaded after the start: it was tried every second until the landing."""
+    device, plug = serial_pair
+    master = plug()
+    link = open_link(f"serial:{device}:57600", clock, sender=ANY_SENDER)
+    process = LinkDevice(link)
+    os.close(master)
+    master = plug()
+    refuse(errno.EPERM)
+    while not link.trouble:
+        assert list(process.read()) == []
+    for _ in range(int(REFUSED_S / RETRY_S)):
+        clock.now_s += RETRY_S + 0.01
+        assert list(process.read()) == []
+        assert "operation not permitted; trying again" in link.trouble
+    clock.now_s += RETRY_S + 0.01
+    with pytest.raises(SystemExit) as ended:
+        list(process.read())
+    assert f"link serial:{device}:57600: operation not permitted" in ended.value.code and "\n" not in ended.value.code
+    refuse()
+    clock.now_s += RETRY_S + 0.01
+    assert link.read() == b"" and not link.refused and list(process.read()) == []  # another process would have it now
+    link.close()
+    os.close(master)
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EBUSY, errno.EIO])
+def test_another_failure_to_open_a_device_ends_no_process(serial_pair, clock, refuse, number):
+    device, plug = serial_pair
+    master = plug()
+    link = open_link(f"serial:{device}:57600", clock, sender=ANY_SENDER)
+    os.close(master)
+    master = plug()
+    link.read()
+    for refusal in (errno.EPERM, errno.EPERM, *[number] * 6, errno.EPERM, errno.EPERM):
+        refuse(refusal)
+        clock.now_s += RETRY_S + 0.01
+        assert list(LinkDevice(link).read()) == [] and link.trouble
+    link.close()
+    os.close(master)
+
+
+def test_a_device_that_is_closed_to_the_unit_is_named_at_the_start(serial_pair, refuse):
+    device, plug = serial_pair
+    master = plug()
+    refuse(errno.EPERM)
+    with pytest.raises(ConfigError, match=r"cannot be opened: operation not permitted \(DeviceAllow= of the unit\?\)"):
+        open_link(f"serial:{device}:57600", sender=ANY_SENDER)
     os.close(master)
 
 

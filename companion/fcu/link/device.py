@@ -23,10 +23,19 @@ class LinkDevice:
         return self._link.fileno()
 
     def read(self) -> Iterable[Message]:
-        """The bytes of the flight controller, then those of ground stations on the forward, marked so."""
+        """The bytes of the flight controller, then those of ground stations on the forward, marked so.
+
+        Raises SystemExit with one line when the system keeps the device closed to this process: systemd resolves
+        `DeviceAllow=` again at the next start, and no attempt of this process can succeed. In flight, too, nothing is lost
+        by it: without the link PX4 has left offboard, and only a new process gets the link back.
+        """
         for data, ground in ((self._link.read(), False), (self._link.read_ground(), True)):
             if data:
                 yield LinkRx(stamp_s=monotonic_s(), data=data, ground=ground)
+        if self._link.refused:
+            raise SystemExit(
+                f"fcu: link {self._link.url}: operation not permitted (DeviceAllow= of the unit); ends, for a new start"
+            )
 
     def write(self, messages: Iterable[Message]) -> Iterable[Message]:
         """Send the bytes of each `LinkTx`; returns all messages, without setpoints whose bytes the link did not take.

@@ -17,6 +17,7 @@ from companion.fcu.link.forward import Forward
 from companion.fcu.link.sender import ANY_SENDER, Sender
 from companion.fcu.link.transports import (
     FAILURES,
+    DeviceRefused,
     SerialPort,
     TcpClient,
     Transport,
@@ -26,6 +27,7 @@ from companion.fcu.link.transports import (
 )
 
 RETRY_S = 1.0  # between two attempts to reopen a lost transport
+REFUSED_S = 3.0  # refused for this long, a device stays closed until another process opens it
 FORMS = "serial:/dev/ttyAMA0:921600, udpin:0.0.0.0:14540, udpout:host:port or tcp:host:port"
 BAUD = (9600, 12_000_000)  # from a telemetry radio to the fastest adapters
 FIXED_PEER = "?peer="  # behind udpin:host:port: the only address that is answered, with or without its port
@@ -53,6 +55,12 @@ class Link:
         self.losses = 0
         self._clock = clock
         self._retry_at_s = 0.0
+        self._refused_since_s: float | None = None
+
+    @property
+    def refused(self) -> bool:
+        """Whether the system has not let this process open the device for `REFUSED_S`: only a new start can help."""
+        return self._refused_since_s is not None and self._clock() - self._refused_since_s >= REFUSED_S
 
     @property
     def foreign(self) -> int:
@@ -107,11 +115,12 @@ class Link:
                 return None
             if not self.transport.is_ready():
                 return None
-            self.trouble = ""
+            self.trouble, self._refused_since_s = "", None
             return work()
         except BlockingIOError:
             return None
         except FAILURES as error:
+            self._note_refusal(error)
             self._lose(describe(error))
             return None
 
@@ -122,6 +131,12 @@ class Link:
         self._retry_at_s = now_s + RETRY_S
         self.transport.open()
         return self.fileno() >= 0
+
+    def _note_refusal(self, error: Exception) -> None:
+        if not isinstance(error, DeviceRefused):
+            self._refused_since_s = None
+        elif self._refused_since_s is None:
+            self._refused_since_s = self._clock()
 
     def _lose(self, why: str) -> None:
         if self.fileno() >= 0:

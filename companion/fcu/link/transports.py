@@ -35,6 +35,14 @@ FOREIGN_MAX = 3  # addresses of others that are kept
 DATAGRAMS_MAX = 64  # of one read, so that a flood cannot keep the process from its other work
 
 
+class DeviceRefused(OSError):
+    """The system does not let this process open a device that is there.
+
+    systemd resolves the groups of `DeviceAllow=` once, at the start of a process, and skips those whose driver is not
+    loaded yet. A device of such a group stays closed to the process until its end.
+    """
+
+
 class Transport(Protocol):
     """Moves bytes without blocking; closed at first. All methods but `fileno`, `close` and `refusal` may raise."""
 
@@ -85,7 +93,12 @@ class SerialPort:
     def open(self) -> None:
         if not Path(self._device).exists():
             raise OSError(errno.ENODEV, "unplugged")
-        self._port = serial.Serial(self._device, self._baud, timeout=0, write_timeout=0, exclusive=True)
+        try:
+            self._port = serial.Serial(self._device, self._baud, timeout=0, write_timeout=0, exclusive=True)
+        except serial.SerialException as error:
+            if error.errno == errno.EPERM:  # not EACCES, which is the mode of the file
+                raise DeviceRefused(errno.EPERM, os.strerror(errno.EPERM)) from None
+            raise
         self._tail, self._recent, self._heard_s = b"", b"", self._clock()
 
     def fileno(self) -> int:
@@ -151,7 +164,8 @@ class SerialPort:
         if isinstance(error, OSError) and error.errno in LOCKED:
             holder = holders.of_device(self._device) or "another program"
             return f"serial device {self._device} is in use by {holder}; end it first"
-        return f"serial device {self._device} cannot be opened: {describe(error)}"
+        unit = " (DeviceAllow= of the unit?)" if isinstance(error, DeviceRefused) else ""
+        return f"serial device {self._device} cannot be opened: {describe(error)}{unit}"
 
 
 class _Socket:
