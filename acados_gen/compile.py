@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from companion.core.disk import put_in_place
 from companion.core.errors import UserError
-from companion.core.kernel import artifact
+from companion.core.kernel import artifact, is_built
 
 if TYPE_CHECKING:
     import casadi
@@ -30,13 +31,13 @@ def compiler() -> str:
 
 
 def compile_library(name: str, print_: str, sources: Iterable[Path], flags: Iterable[str] = ()) -> Path:
-    """Compile C sources into the artefact (name, fingerprint) unless it exists; returns the library's path.
+    """Compile C sources into the artefact (name, fingerprint) unless it is built; returns the library's path.
 
-    The library appears under its name only when it is complete. An interrupted build therefore leaves no incomplete
-    library behind, and two builds may run at the same time.
+    The library appears under its name only when it is complete and on the disk. An interrupted build or a loss of power
+    therefore leaves no incomplete library behind, and two builds may run at the same time.
     """
     target = artifact(name, print_)
-    if target.exists():
+    if is_built(target):
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
@@ -47,7 +48,7 @@ def compile_library(name: str, print_: str, sources: Iterable[Path], flags: Iter
             lines = [line for line in result.stderr.splitlines() if line.strip()]
             message = next((line for line in lines if "error" in line), lines[-1] if lines else "no message")
             raise CompileError(f"{name}: {command[0]} ended with status {result.returncode}: {message.strip()}")
-        output.rename(target)
+        put_in_place(output, target)
     return target
 
 
@@ -64,7 +65,7 @@ def compile_functions(
     files that call them, and compiler flags.
     """
     target = artifact(name, print_)
-    if target.exists():
+    if is_built(target):
         return target
     import casadi  # here, because only generation needs it
 

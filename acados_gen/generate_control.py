@@ -16,6 +16,8 @@ from acados_gen.compile import CompileError, compile_functions, compile_library
 from acados_gen.toolchain import ToolchainError, ensure_acados
 from companion.core import control_artifacts as artifacts
 from companion.core.config import ConfigError, load
+from companion.core.disk import put_in_place
+from companion.core.kernel import is_built
 from companion.core.vehicle import Vehicle
 
 LIBRARIES = ("libacados.so", "libhpipm.so", "libblasfeo.so", "libqpOASES_e.so.3.1")  # by their sonames
@@ -36,7 +38,7 @@ def generate(vehicle: Vehicle, progress: Callable[[str], None] = print_nothing) 
 
 def _prediction(progress: Callable[[str], None]) -> Path:
     path = artifacts.prediction_path()
-    if path.exists():
+    if is_built(path):
         return path
     progress("prediction kernel: generating and compiling")
     import casadi as ca
@@ -52,7 +54,7 @@ def _prediction(progress: Callable[[str], None]) -> Path:
 
 def _solver(vehicle: Vehicle, progress: Callable[[str], None]) -> Path:
     path = artifacts.solver_path(vehicle)
-    if path.exists():
+    if is_built(path):
         return path
     progress("acados: searching, installing if it is missing")
     home = ensure_acados()
@@ -114,10 +116,10 @@ def link_flags(home: Path, code: Path) -> list[str]:
 
 
 def copy_whole(source: Path, target: Path) -> None:
-    """Copy a file; the target appears only when it is complete."""
-    partial = target.with_name(f"{target.name}.{os.getpid()}")
+    """Copy a library; the target appears only when it is complete and on the disk."""
+    partial = target.with_name(f".{target.name}.{os.getpid()}")  # hidden: no library of the folder yet
     shutil.copyfile(source, partial)
-    partial.rename(target)
+    put_in_place(partial, target)
 
 
 def main() -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from acados_gen.compile import compiler
 from companion.core.errors import UserError
-from companion.core.kernel import build_root
+from companion.core.kernel import build_root, is_whole
 
 REQUIREMENTS = Path(__file__).with_name("requirements-acados.txt")
 NEEDED = (
@@ -41,7 +41,8 @@ def ensure_acados() -> Path:
     """Folder laid out as an acados source tree (include, lib, bin, interfaces/acados_template).
 
     A set ACADOS_SOURCE_DIR has priority. Otherwise the pinned wheel is installed once into
-    <build root>/acados-<version>; the folder gets this name only when it is complete.
+    <build root>/acados-<version>; the folder gets this name only when it is complete and on the disk. One with a damaged
+    library is installed again.
 
     Raises ToolchainError (no network, unusable ACADOS_SOURCE_DIR) and `acados_gen.compile.CompileError` (no C
     compiler), each with one line.
@@ -52,7 +53,7 @@ def ensure_acados() -> Path:
             raise ToolchainError(f"ACADOS_SOURCE_DIR={own}: {missing} is missing; build acados or unset the variable")
         return Path(own)
     home = build_root() / f"acados-{pinned_version()}"
-    if not home.exists():
+    if not _is_installed(home):
         _install(home)
     if missing := _missing(home):
         raise ToolchainError(f"{home}: {missing} is missing; delete the folder and generate again")
@@ -71,6 +72,10 @@ def _missing(home: Path) -> str | None:
     return next((path for path in NEEDED if not (home / path).exists()), None)
 
 
+def _is_installed(home: Path) -> bool:
+    return home.exists() and all(map(is_whole, (home / "lib").glob("*.so*")))
+
+
 def _install(home: Path) -> None:
     home.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=home.parent, prefix="acados-") as scratch:
@@ -87,6 +92,9 @@ def _install(home: Path) -> None:
         for link, points_to in LINKS.items():
             (target / link).parent.mkdir(parents=True, exist_ok=True)
             (target / link).symlink_to(points_to)
+        os.sync()  # some hundred files, once; with the name alone after a loss of power they would count as installed
+        if home.exists() and not _is_installed(home):
+            shutil.rmtree(home)
         try:
             target.rename(home)
         except OSError:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from companion.core.config import ConfigError
+from companion.core.disk import put_in_place
 
 SCHEMA = 1
 
@@ -96,13 +97,11 @@ def write_whole(path: str | Path, text: str) -> None:
         try:
             with open(handle, "w", encoding="utf-8", newline="") as file:
                 file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
             os.chmod(name, before.st_mode & 0o7777 if before else 0o666 & ~_umask())
             if before is not None:
                 with suppress(OSError):  # only root may change the owner
                     os.chown(name, before.st_uid, before.st_gid)
-            os.replace(name, target)
+            put_in_place(Path(name), target)
         except BaseException:
             with suppress(FileNotFoundError):
                 os.unlink(name)

@@ -8,7 +8,7 @@ import numpy as np
 
 from companion.core.arrays import Array, Vector
 from companion.core.control_artifacts import require_solver
-from companion.core.kernel import ArtifactMissing
+from companion.core.kernel import ArtifactMissing, long_calls
 from companion.core.vehicle import MODEL_PARAMETERS, Vehicle
 
 STATES, INPUTS, STAGE_PARAMETERS = 9, 3, MODEL_PARAMETERS + 4
@@ -31,12 +31,7 @@ class Nmpc:
         """library: for tests; default: the artefact of this vehicle file. Raises `ArtifactMissing` with one line."""
         controller = vehicle.controller
         path = library or require_solver(vehicle)
-        try:
-            self._c = ctypes.CDLL(str(path))
-        except OSError as error:
-            raise ArtifactMissing(
-                f"{path}: cannot be loaded ({error}); delete its folder, run 'companion generate'"
-            ) from None
+        self._c = long_calls(path)
         sizes = (ctypes.c_int * 4)()
         self._c.nmpc_sizes(sizes)
         if tuple(sizes) != (controller.nodes, STATES, INPUTS, STAGE_PARAMETERS):

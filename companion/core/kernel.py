@@ -11,8 +11,10 @@ import functools
 import hashlib
 import json
 import os
+import struct
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -27,6 +29,8 @@ class ArtifactMissing(UserError):
 Options = Mapping[str, object]  # what shapes the generated code, besides its sources
 Shape = tuple[int, ...] | None  # None: memory of the caller
 Shapes = tuple[Sequence[Shape], Sequence[Shape]]  # of all arguments, of all results
+
+Library = TypeVar("Library", bound=ctypes.CDLL)
 
 GENERATORS = Path(__file__).parents[2] / "acados_gen"  # the sources of the artefacts; read here, never imported
 
@@ -58,16 +62,61 @@ def require(name: str, digest: str) -> Path:
     path = artifact(name, digest)
     if not path.exists():
         raise ArtifactMissing(f"{path}: not built for these sources and this vehicle file; run 'companion generate'")
+    if not is_built(path):
+        raise ArtifactMissing(f"{path.parent}: a library is damaged (power lost?); run 'companion generate'")
     return path
 
 
+def is_built(library: Path) -> bool:
+    """Whether an artefact is there and can be loaded, with the libraries in its folder that it loads in turn."""
+    return library.exists() and all(map(is_whole, library.parent.glob("lib*.so*")))
+
+
+ELF64, PROGRAM_HEADER = struct.Struct("<4s28xQQ4x2x4H"), struct.Struct("<8xQ16xQ16x")
+
+
+def is_whole(library: Path) -> bool:
+    """Whether a file is a shared library (ELF, 64 bit) that is as long as its headers say.
+
+    A loss of power or a full disk can leave a name without content, or with half of it. To load such a file raises OSError,
+    or ends the process by a signal where only the end is missing.
+    """
+    try:
+        with library.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            magic, programs_at, sections_at, program_size, programs, section_size, sections = ELF64.unpack(
+                file.read(ELF64.size)
+            )
+            file.seek(programs_at)
+            table = file.read(programs * PROGRAM_HEADER.size)
+            segments = [at + length for at, length in PROGRAM_HEADER.iter_unpack(table)]
+    except (OSError, struct.error):
+        return False
+    ends = [sections_at + sections * section_size, programs_at + programs * program_size, *segments]
+    return bool(magic == b"\x7fELF") and max(ends) <= size
+
+
+def long_calls(library: Path) -> ctypes.CDLL:
+    """A library whose functions take so long that other threads go on meanwhile; raises `ArtifactMissing` with one line."""
+    return _loaded(library, ctypes.CDLL)
+
+
+def _loaded(library: Path, kind: type[Library]) -> Library:
+    try:
+        return kind(str(library))
+    except OSError as error:
+        raise ArtifactMissing(
+            f"{library}: cannot be loaded ({error}); delete its folder, run 'companion generate'"
+        ) from None
+
+
 def short_calls(library: Path) -> ctypes.PyDLL:
-    """A library whose functions take microseconds.
+    """A library whose functions take microseconds; raises `ArtifactMissing` with one line.
 
     Calls keep Python's lock. `ctypes.CDLL` gives it up, and a thread that draws images then takes it for up to 5 ms, in
     each of the thousands of calls of a second of flight.
     """
-    return ctypes.PyDLL(str(library))
+    return _loaded(library, ctypes.PyDLL)
 
 
 def address_of(array: Array) -> int:

@@ -1,13 +1,11 @@
 """Bringing files onto the disk while the recorder's loop goes on.
 
-What was handed to the operating system survives the death of a process, but not a battery that is unplugged: Linux writes
-it to the disk up to 30 s later, and a renamed file may then have no content. Only fsync(2) waits for it, on a memory card
-for seconds. `DiskThread` therefore does it in one thread of its own, whose jobs wait in a queue: a slow card delays them,
+What a loss of power costs, and what prevents it, is in `companion.core.disk`: fsync(2), which waits for seconds on a memory
+card. `DiskThread` therefore calls it in one thread of its own, whose jobs wait in a queue: a slow card delays them,
 and a job that is requested again while it waits is done once. The jobs end with the process, so none of them writes:
 what they have not done yet is with the operating system all the same.
 """
 
-import os
 import threading
 from collections.abc import Callable, Hashable
 from pathlib import Path
@@ -78,21 +76,3 @@ def write_whole(target: Path, data: bytes, part: Path) -> None:
     """Write a file so that it is there whole or not at all after the end of the process, by way of ``part``; raises OSError."""
     part.write_bytes(data)
     part.replace(target)
-
-
-def synchronise_file(path: Path) -> None:
-    """Bring the content of a file onto the disk; raises OSError."""
-    _synchronise(path, os.O_RDONLY)
-
-
-def synchronise_folder(folder: Path) -> None:
-    """Bring the names in a folder onto the disk; raises OSError."""
-    _synchronise(folder, os.O_RDONLY | os.O_DIRECTORY)
-
-
-def _synchronise(path: Path, flags: int) -> None:
-    descriptor = os.open(path, flags | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

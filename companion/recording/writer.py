@@ -24,12 +24,13 @@ from mcap.writer import CompressionType, Writer
 
 from companion.core import provenance
 from companion.core.config import ConfigError
+from companion.core.disk import synchronise_file, synchronise_folder
 from companion.core.enums import TopicName
 from companion.core.messages import TOPICS, Message
 from companion.recording import batches
 from companion.recording.batches import BatchPacker, Row, row_of
 from companion.recording.codec import encode, json_schema, schema_hashes
-from companion.recording.disk import DirectDisk, Disk, synchronise_file, synchronise_folder, write_whole
+from companion.recording.disk import DirectDisk, Disk, write_whole
 
 SPOOL_MAX_BYTES = 16_000_000  # minutes of flight, for a disk that comes back
 PHOTOGRAPHS_MAX_BYTES = 64_000_000  # that wait for the disk

@@ -20,7 +20,7 @@ from companion.control.solver import INPUTS, STAGE_PARAMETERS, STATES, NmpcResul
 from companion.core import frames
 from companion.core.arrays import Array, Vector
 from companion.core.config import ConfigError
-from companion.core.kernel import artifact, fingerprint
+from companion.core.kernel import artifact, fingerprint, is_built
 from sitl.baselines.paper_tables import TERMINAL_FACTOR, TILT_STATE_MAX_RAD, PaperVehicle
 
 NODES, HORIZON_S = 60, 3.0
@@ -41,7 +41,7 @@ _SOURCES = [
 def build() -> Path:
     """The solver library, generated and compiled when it is not there; raises `ConfigError` with one line."""
     path = artifact(SOLVER, fingerprint(_SOURCES))
-    if path.exists():
+    if is_built(path):
         return path
     try:
         from acados_gen.toolchain import ToolchainError, ensure_acados

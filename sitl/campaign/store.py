@@ -12,7 +12,6 @@ campaign at a time writes into a folder.
 """
 
 import fcntl
-import os
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import msgspec
 
 from companion.core import provenance
 from companion.core.command_line import check_output_folder
+from companion.core.disk import put_in_place
 from companion.core.errors import OutputError, UserError
 from sitl.campaign.flights import CampaignPlan, Flight
 from sitl.campaign.fly import Outcome, Row
@@ -160,16 +160,8 @@ def write_at_once(path: Path, data: bytes) -> None:
     """Write a file so that it is there whole or not at all, also when the machine stops; raises `OutputError`."""
     part = path.with_name(path.name + TEMPORARY)
     try:
-        with part.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        part.write_bytes(data)
+        put_in_place(part, path)
     except OSError as error:
         raise OutputError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from None
 

@@ -102,6 +102,49 @@ def test_without_network_the_error_is_one_line_and_no_file_remains(monkeypatch, 
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_damaged_acados_is_installed_again(monkeypatch, tmp_path):
+    """A loss of power after its installation left the names without their content; it was taken for installed."""
+    monkeypatch.delenv("ACADOS_SOURCE_DIR", raising=False)
+    monkeypatch.setenv("COMPANION_BUILD_DIR", str(tmp_path))
+    library = Path(shutil.which(sys.executable)).resolve()  # an ELF file that is whole
+    synchronised = []
+    monkeypatch.setattr(os, "sync", lambda: synchronised.append(sorted(path.name for path in tmp_path.iterdir())))
+
+    def pip(command, **_):
+        target = Path(command[command.index("--target") + 1])
+        for name in ("lib", "include/acados_c", "bin"):
+            (target / "acados/install" / name).mkdir(parents=True)
+        (target / "acados/install/include/acados_c/ocp_nlp_interface.h").write_text("")
+        (target / "acados/install/bin/t_renderer").write_text("")
+        (target / "acados/acados_template").mkdir()
+        (target / "acados/acados_template/__init__.py").write_text("")
+        shutil.copy(library, target / "acados/install/lib/libacados.so")
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(toolchain.subprocess, "run", pip)
+    home = toolchain.ensure_acados()
+    assert len(synchronised) == 1 and home.name not in synchronised[0]  # before it had its name
+    toolchain.ensure_acados()
+    assert len(synchronised) == 1
+    (home / "lib/libacados.so").write_bytes(b"")
+    assert toolchain.ensure_acados() == home
+    assert len(synchronised) == 2 and (home / "lib/libacados.so").read_bytes() == library.read_bytes()
+    assert list(tmp_path.iterdir()) == [home]
+
+
+@pytest.mark.parametrize("name", ["libnmpc.so", "libhpipm.so"])
+def test_a_damaged_solver_is_built_again(vehicle, tmp_path, monkeypatch, name):
+    generate_control.generate(vehicle)
+    folder = artifacts.solver_path(vehicle).parent
+    monkeypatch.setenv("COMPANION_BUILD_DIR", str(tmp_path))
+    shutil.copytree(folder, tmp_path / folder.name)
+    assert artifacts.require_solver(vehicle)
+    (tmp_path / folder.name / name).write_bytes(b"")
+    monkeypatch.setattr(generate_control, "ensure_acados", lambda: pytest.fail("built again"))
+    with pytest.raises(pytest.fail.Exception, match="built again"):
+        generate_control._solver(vehicle, generate_control.print_nothing)
+
+
 def test_a_missing_compiler_is_one_line(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
