@@ -13,6 +13,8 @@ ROOT=
 DRY_RUN=no
 ACTION=install
 WITH_VENV=yes
+FORCE=no
+PYTHON_GIVEN=${PYTHON:+yes} # sudo drops it
 PYTHON=${PYTHON:-python3}
 VEHICLE=
 USER_NAME=companion
@@ -33,8 +35,9 @@ usage: systemd/install.sh [options]          (as root; on the computer of the ai
   --no-venv        without Python environment and compiled kernels (both take minutes and the network)
   --uninstall      remove everything except the user's files, the flights and the user
   --rollback       back to the version before this one
+  --force          also to a version that cannot read the files of /etc/companion/companion.env; compiles nothing
   --help
-The interpreter is $PYTHON, else python3; it must be 3.11 or later.
+The interpreter is $PYTHON, else that of the installed environment, else python3; it must be 3.11 or later.
 END
 }
 
@@ -71,8 +74,16 @@ put() { # put MODE FROM TO: a file of this package, replaced by every installati
     run install -D -m "$1" "$2" "$3"
 }
 
-keep_or_put() { # keep_or_put FROM TO: a file of the user's
-    if [ ! -e "$2" ]; then
+# Before a name appears that says that all is there, and before the end: a battery that is unplugged costs the content of
+# files up to 30 s old, and leaves their names.
+settle() {
+    for folder in "$OPT" "$ETC"; do
+        if [ -d "$folder" ]; then run sync -f "$folder"; fi
+    done
+}
+
+keep_or_put() { # keep_or_put FROM TO: a file of the user's; an empty one was cut by a loss of power
+    if [ ! -s "$2" ]; then
         say "install $2"
         run install -D -m 644 "$1" "$2"
     elif ! cmp -s "$1" "$2"; then
@@ -86,6 +97,7 @@ while [ $# -gt 0 ]; do
     --uninstall) ACTION=uninstall ;;
     --rollback) ACTION=rollback ;;
     --no-venv) WITH_VENV=no ;;
+    --force) FORCE=yes ;;
     --root | --vehicle)
         [ $# -ge 2 ] || fail "$1 needs a value"
         if [ "$1" = --root ]; then ROOT=$2; else VEHICLE=$2; fi
@@ -179,22 +191,46 @@ environment_problem() {
     fi
 }
 
-make_environment() { # make_environment RELEASE: a new one; its folder stays, so that one that was not finished is found
-    run "$PYTHON" -m venv --clear "$1/venv"
-    run "$1/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
-        --only-binary :all: -r "$1/source/requirements.lock"
-    run "$1/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps \
-        --no-build-isolation -e "$1/source"
+fill_environment() { # fill_environment FOLDER SOURCE: a new environment with all packages; its status says whether it is whole
+    run "$PYTHON" -m venv --clear "$1" &&
+        run "$1/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
+            --only-binary :all: -r "$2/requirements.lock" &&
+        run "$1/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps \
+            --no-build-isolation -e "$2" &&
+        # The units may not write it: each start would compile all modules. A source that was edited is still noticed.
+        run "$1/bin/python" -m compileall -q --invalidation-mode checked-hash "$2"
 }
 
-make_release() {
-    release=$OPT/releases/$RELEASE
-    problem=
-    if [ -e "$release/.complete" ] && [ "$WITH_VENV" = yes ]; then
-        problem=$(environment_problem "$release" "$("$PYTHON" -c "$SAY_VERSION")")
+# make_environment RELEASE: in a new folder; the environment that is there is replaced only by one that is whole. An
+# environment has its own path in its commands and cannot be moved: "venv" is a link to it.
+make_environment() {
+    fresh=venv-1
+    if [ "$(readlink "$1/venv" 2>/dev/null || true)" = "$fresh" ]; then fresh=venv-2; fi
+    fill_environment "$1/$fresh" "$1/source" ||
+        fail "$1/$fresh: no new Python environment, for the reason above (no network?); one that was there is unchanged"
+    if [ -d "$1/venv" ] && [ ! -L "$1/venv" ]; then
+        run mv "$1/venv" "$1/venv-0" # a folder, as earlier versions installed it
     fi
-    if [ -n "$problem" ]; then
-        say "rebuild $release/venv: $problem"
+    settle
+    point_at "$1/venv" "$fresh"
+    for former in "$1"/venv-[0-9]; do
+        if [ "$former" != "$1/$fresh" ] && [ -e "$former" ]; then run rm -rf "$former"; fi
+    done
+}
+
+release_problem() { # release_problem RELEASE: why it must be installed, or get another environment; nothing when it is usable
+    if [ ! -e "$1/.complete" ]; then
+        echo "it is not installed"
+    elif [ "$WITH_VENV" = yes ]; then
+        # Another Python is a reason only where one was named: without PYTHON an environment that works stays.
+        environment_problem "$1" "${PYTHON_GIVEN:+$("$PYTHON" -c "$SAY_VERSION")}"
+    fi
+}
+
+make_release() { # make_release PROBLEM: of the release, see release_problem
+    release=$OPT/releases/$RELEASE
+    if [ -e "$release/.complete" ] && [ -n "$1" ]; then
+        say "rebuild $release/venv: $1"
         make_environment "$release"
     elif [ -e "$release/.complete" ]; then
         say "have    $release"
@@ -212,6 +248,7 @@ make_release() {
         if [ "$WITH_VENV" = yes ]; then
             make_environment "$release"
         fi
+        settle
         run touch "$release/.complete"
     fi
 }
@@ -226,24 +263,38 @@ make_readable() { # make_readable FOLDER: a release, with the compiled files; a 
     fi
 }
 
-vehicle_of() { # vehicle_of FILE: COMPANION_VEHICLE as systemd and the command `companion` read it: the last line counts
-    sed -n 's/^[[:space:]]*COMPANION_VEHICLE[[:space:]]*=[[:space:]]*//p' "$1" | tail -n 1 |
+value_of() { # value_of NAME: in the environment file as systemd and the command `companion` read it: the last line counts
+    env_file=$ETC/companion.env
+    [ -e "$env_file" ] || env_file=$SOURCE/systemd/companion.env
+    sed -n "s/^[[:space:]]*$1[[:space:]]*=[[:space:]]*//p" "$env_file" | tail -n 1 |
         sed -e 's/[[:space:]]*$//' -e 's/^"\(.*\)"$/\1/' -e "s/^'\\(.*\\)'\$/\\1/"
 }
 
-make_kernels() { # before the new version becomes the current one, because it cannot start without its kernels
+# prepare_start RELEASE: it can read the files that the units fly, and has its kernels for them. Before it becomes the current
+# version, because it cannot start without: each version refuses keys that it does not know and asks for those that it needs.
+prepare_start() {
     if [ "$WITH_VENV" = no ]; then
         say "left out by --no-venv: Python environment, compiled kernels"
         return
+    elif [ "$FORCE" = yes ]; then
+        say "left out by --force: check of the files, compiled kernels (companion generate)"
+        return
     fi
-    env_file=$ETC/companion.env
-    [ -e "$env_file" ] || env_file=$SOURCE/systemd/companion.env
-    vehicle=${VEHICLE:-$ROOT$(vehicle_of "$env_file")}
+    vehicle=${VEHICLE:-$ROOT$(value_of COMPANION_VEHICLE)}
+    mission=$ROOT$(value_of COMPANION_MISSION)
     if [ "$DRY_RUN" = no ] && [ ! -r "$vehicle" ]; then
         fail "$vehicle: no such vehicle file (COMPANION_VEHICLE in $ETC/companion.env, or --vehicle FILE)"
+    elif [ "$DRY_RUN" = no ] && [ ! -f "$mission" ]; then
+        fail "$mission: no such mission file (COMPANION_MISSION in $ETC/companion.env)"
+    fi
+    # Prints the safety table, for which it reads vehicle, mission and marker file as a start does.
+    if [ "$DRY_RUN" = yes ]; then
+        say "would run: $1/venv/bin/companion safety --vehicle $vehicle --mission $mission"
+    elif ! "$1/venv/bin/companion" safety --vehicle "$vehicle" --mission "$mission" >/dev/null; then
+        fail "$1 cannot read these files, for the reason above; the current version stays. Edit them, or add --force"
     fi
     say "compile for $vehicle"
-    run env COMPANION_BUILD_DIR="$OPT/build" "$OPT/releases/$RELEASE/venv/bin/companion" generate --vehicle "$vehicle"
+    run env COMPANION_BUILD_DIR="$OPT/build" "$1/venv/bin/companion" generate --vehicle "$vehicle"
 }
 
 make_configuration() {
@@ -288,19 +339,23 @@ make_units() { # make_units FOLDER: of the version that the units belong to
 
 install_all() {
     check_machine
-    check_python
+    if [ -n "$PYTHON_GIVEN" ]; then check_python; fi
     RELEASE=$(release_name)
+    problem=$(release_problem "$OPT/releases/$RELEASE")
+    if [ -n "$problem" ]; then check_python; fi
     make_user
     make_configuration
-    make_release
-    make_kernels
+    make_release "$problem"
+    prepare_start "$OPT/releases/$RELEASE"
     make_readable "$OPT/releases/$RELEASE"
+    settle
     current=$(readlink "$OPT/current" 2>/dev/null || true)
     if [ -n "$current" ] && [ "$current" != "releases/$RELEASE" ]; then
         point_at "$OPT/previous" "$current"
     fi
     point_at "$OPT/current" "releases/$RELEASE"
     make_units "$SOURCE/systemd"
+    settle
     say "done. Check $ETC/companion.env and the vehicle file that it names, then: systemctl start companion.target"
 }
 
@@ -316,15 +371,16 @@ rollback() {
             check_python
             say "rebuild $OPT/$previous/venv: $problem"
             make_environment "$OPT/$previous"
-            RELEASE=${previous#releases/}
-            make_kernels
         fi
+        prepare_start "$OPT/$previous"
     fi
     make_readable "$OPT/$previous"
+    settle
     current=$(readlink "$OPT/current")
     point_at "$OPT/current" "$previous"
     point_at "$OPT/previous" "$current"
     make_units "$OPT/$previous/systemd"
+    settle
     say "done. The files in $ETC are unchanged. Start with: systemctl start companion.target"
 }
 

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 
 import pytest
 from unit_files import ROOT
@@ -184,6 +185,7 @@ def test_a_rollback_needs_an_earlier_version(root):
     assert "there is no earlier version" in install("--root", root, "--rollback", status=2)
 
 
+# `made` of a release counts its environments; the command is not of this version where a file has the key of the next one.
 FAKE_PYTHON = """#!/bin/sh
 case "$*" in
 *"-m venv"*)
@@ -191,10 +193,13 @@ case "$*" in
     mkdir -p "$folder/bin"
     rm -f "$folder/bin/python"
     cp "$0" "$folder/bin/python"
-    printf '#!/bin/sh\\n' >"$folder/bin/companion"
+    printf '#!/bin/sh\\nwhile [ $# -gt 0 ]; do case $1 in *.toml) grep -l next_key "$1" >&2 && exit 2 ;; esac; shift; done\\n' \
+        >"$folder/bin/companion"
     chmod 755 "$folder/bin/companion"
-    echo made >>"$folder/made"
+    echo made >>"$folder/../made"
     ;;
+*"-m pip"*) [ -z "$NO_NETWORK" ] ;;
+*"-m compileall"*) [ -z "$COMPILE" ] || exec "$COMPILE" "$@" ;;
 *print*) echo VERSION ;;
 esac
 """
@@ -227,14 +232,16 @@ def test_a_release_whose_environment_no_longer_works_gets_a_new_one(tmp_path, py
     """It was taken for complete, and no process started."""
     install("--root", tmp_path, PYTHON=str(pythons / "python3.11"))
     venv = tmp_path / "opt/companion/current/venv"
+    made = venv.parent / "made"
     assert "have " in install("--root", tmp_path, PYTHON=str(pythons / "python3.11"))
-    assert (venv / "made").read_text() == "made\n"
+    assert made.read_text() == "made\n"
     fault(venv / "bin/python")
     dry = install("--root", tmp_path, "--dry-run", PYTHON=str(pythons / "python3.11"))
-    assert "would run" in dry and (venv / "made").read_text() == "made\n"
+    assert "would run" in dry and made.read_text() == "made\n"
     output = install("--root", tmp_path, PYTHON=str(pythons / "python3.11"))
     (line,) = [line for line in output.splitlines() if line.startswith("rebuild ")]
-    assert "venv: its " in line and (venv / "made").read_text() == "made\nmade\n"
+    assert "venv: its " in line and made.read_text() == "made\nmade\n"
+    assert [path.name for path in venv.parent.glob("venv-*")] == [os.readlink(venv)]  # the broken one takes no space
     assert "rebuild" not in install("--root", tmp_path, PYTHON=str(pythons / "python3.11"))
 
 
@@ -259,8 +266,123 @@ def test_a_rollback_makes_a_new_environment_only_where_the_former_no_longer_work
         fault(former / "venv/bin/python")
     output = install("--root", tmp_path, "--rollback", PYTHON=str(pythons / "python3.13"))
     assert os.readlink(opt / "current") == "releases/0.0.9-former"
-    assert (f"rebuild {former}/venv" in output) == ("compile for" in output) == (fault is not None)
-    assert (former / "venv/made").read_text().count("made") == (2 if fault else 1)
+    assert (f"rebuild {former}/venv" in output) == (fault is not None)
+    assert "compile for" in output  # the vehicle file may have been edited since
+    assert (former / "made").read_text().count("made") == (2 if fault else 1)
+
+
+def current_python(root) -> str:
+    python = root / "opt/companion/current/venv/bin/python"
+    return subprocess.run([python, "-c", "print"], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_an_environment_that_works_stays_where_no_python_is_asked_for(tmp_path, pythons, monkeypatch):
+    """sudo drops PYTHON: after an edit of the vehicle file the next run cleared the environment, in the field."""
+    install("--root", tmp_path, PYTHON=str(pythons / "python3.11"))
+    monkeypatch.setenv("PATH", f"{pythons}:{os.environ['PATH']}")
+    (pythons / "python3").symlink_to("python3.13")
+    output = install("--root", tmp_path, PYTHON="", NO_NETWORK="yes")
+    assert "rebuild" not in output and "have " in output
+    assert current_python(tmp_path) == "3.11"
+    (pythons / "python3").unlink()
+    (pythons / "python3").symlink_to("/bin/false")  # nor is another interpreter needed
+    assert "have " in install("--root", tmp_path, PYTHON="")
+
+
+@pytest.mark.parametrize("layout", ["link", "folder"])
+def test_without_a_network_the_environment_that_is_there_stays(tmp_path, pythons, layout):
+    install("--root", tmp_path, PYTHON=str(pythons / "python3.11"))
+    venv = tmp_path / "opt/companion/current/venv"
+    if layout == "folder":  # as an earlier version installed it
+        environment = venv.resolve()
+        venv.unlink()
+        environment.rename(venv)
+    output = install("--root", tmp_path, status=2, PYTHON=str(pythons / "python3.13"), NO_NETWORK="yes")
+    assert "no new Python environment" in output.splitlines()[-1]
+    assert current_python(tmp_path) == "3.11" and venv.is_symlink() == (layout == "link")
+    assert "have " in install("--root", tmp_path, PYTHON=str(pythons / "python3.11"), NO_NETWORK="yes")
+    install("--root", tmp_path, PYTHON=str(pythons / "python3.13"))
+    assert current_python(tmp_path) == "3.13"
+    assert [path.name for path in venv.parent.glob("venv-*")] == [os.readlink(venv)]
+
+
+@pytest.mark.parametrize("folder, name", [("vehicles", "f550_floor.toml"), ("missions", "hover_marker.toml")])
+def test_a_version_that_cannot_read_todays_files_does_not_become_the_current_one(tmp_path, pythons, folder, name):
+    """An update whose new key was entered, then a rollback: it said done, and every process refused the key."""
+    python = str(pythons / "python3.11")
+    install("--root", tmp_path, PYTHON=python)
+    opt, file = tmp_path / "opt/companion", tmp_path / "etc/companion" / folder / name
+    newest = os.readlink(opt / "current")
+    shutil.copytree(opt / newest, opt / "releases/0.0.9-former", symlinks=True)
+    (opt / "previous").symlink_to("releases/0.0.9-former")
+    file.write_text("next_key = 1\n" + file.read_text())
+    before = listing(tmp_path)
+    for words in (["--rollback"], []):
+        output = install("--root", tmp_path, *words, status=2, PYTHON=python)
+        reason, line = output.splitlines()[-2:]
+        assert reason == str(file) and "cannot read these files" in line and "--force" in line
+        assert listing(tmp_path) == before
+    assert "cannot read" not in install("--root", tmp_path, "--rollback", "--dry-run", PYTHON=python)
+    output = install("--root", tmp_path, "--rollback", "--force", PYTHON=python)
+    assert "left out by --force: check of the files" in output
+    assert os.readlink(opt / "current") == "releases/0.0.9-former"
+
+
+def test_a_mission_that_the_environment_file_does_not_name_is_one_line(tmp_path, pythons):
+    env_file = tmp_path / "etc/companion/companion.env"
+    env_file.parent.mkdir(parents=True)
+    env_file.write_text("COMPANION_VEHICLE=/etc/companion/vehicles/f550.toml\nCOMPANION_MISSION=/no.toml\n")
+    output = install("--root", tmp_path, status=2, PYTHON=str(pythons / "python3.11"))
+    assert f"{tmp_path}/no.toml: no such mission file" in output.splitlines()[-1]
+    assert not (tmp_path / "opt/companion/current").exists()
+
+
+def test_the_installed_program_is_compiled_and_an_edit_is_noticed(tmp_path, pythons):
+    """The units may not write: each start compiled all modules."""
+    install("--root", tmp_path, PYTHON=str(pythons / "python3.11"), COMPILE=sys.executable)
+    source = tmp_path / "opt/companion/current/source"
+    module = source / "companion/core/clock.py"
+    for path in (path for path in source.rglob("*.py") if path.stat().st_size):
+        compiled = list((path.parent / "__pycache__").glob(f"{path.stem}.cpython-*.pyc"))
+        assert len(compiled) == 1, path
+        assert int.from_bytes(compiled[0].read_bytes()[4:8], "little") == 0b11, "by a hash that is checked"
+    stamp = module.stat()
+    module.write_text("edited = 1" + " " * (stamp.st_size - 10))
+    os.utime(module, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    words = [sys.executable, "-Bc", "from companion.core.clock import edited"]
+    subprocess.run(words, cwd=source, env={"PATH": os.environ["PATH"]}, check=True)
+
+
+def test_names_that_say_that_all_is_there_come_after_what_they_name(tmp_path, pythons, monkeypatch):
+    """A loss of power after the installation: the names were there without their content, and it was taken for complete."""
+    root, folder = tmp_path / "root", tmp_path / "bin"
+    root.mkdir()
+    folder.mkdir()
+    sync = folder / "sync"
+    opt = root / "opt/companion"
+    sync.write_text(
+        f"#!/bin/sh\n[ $2 = {opt} ] || exit 0\ncd {opt}\n"
+        "{ ls -d current releases/*/venv releases/*/.complete build/made 2>/dev/null; echo; }"
+        f" | sed s/-[0-9a-f]*// | tr '\\n' ' ' >>{tmp_path}/steps\necho >>{tmp_path}/steps\n"
+    )
+    sync.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    install("--root", root, PYTHON=str(pythons / "python3.11"))
+    release = "releases/0.1.0"
+    assert [line.split() for line in (tmp_path / "steps").read_text().splitlines()] == [
+        [],
+        [f"{release}/venv"],
+        [f"{release}/.complete", f"{release}/venv"],
+        ["current", f"{release}/.complete", f"{release}/venv"],
+    ]
+
+
+def test_a_file_that_a_loss_of_power_has_emptied_is_installed_again(root):
+    file = root / "etc/companion/vehicles/f550.toml"
+    whole = file.read_bytes()
+    file.write_bytes(b"")
+    install("--root", root, "--no-venv")
+    assert file.read_bytes() == whole
 
 
 def test_a_missing_interpreter_is_reported_before_anything_is_changed(tmp_path):
