@@ -20,7 +20,11 @@ POSITION_AGE_MAX_S = 0.3
 SAMPLES_MAX = 600  # a minute at 10 Hz, after which older samples fade
 SAMPLES_MIN = 20  # of a mean that counts
 FAR_S = 30.0  # of far samples alone: longer than a receiver's error after a shadow or a reflection usually lasts
-FAR_STDS, FAR_MIN_M = 6.0, 5.0  # across, of the receiver's standard deviation, but not less: a receiver's error wanders
+FAR_STDS = 6.0  # of the receiver's standard deviation, across and in height apart, but not less than:
+FAR_MIN_M, FAR_UP_MIN_M = (
+    5.0,
+    10.0,
+)  # a receiver's error wanders, in height twice as far; so does the pressure of the air
 JUMP_M, JUMP_M_S2 = 1.0, 5.0  # of the position, beyond the way by its velocities; an acceleration between two positions
 RESTART_S = (
     1.0  # by which the start of the flight controller's clock moves at a restart, and not by TIMESYNC's corrections
@@ -39,9 +43,12 @@ class _Mean:
         east, north, up = (a - p for a, p in zip(between(self.first, gnss), p_W, strict=True))
         return east, north, up
 
-    def distance_m(self, gnss: Vec3, p_W: Vec3) -> float:
-        """Horizontal distance of a sample."""
-        return math.dist(self._sample(gnss, p_W)[:2], self._mean[:2]) if self.samples else 0.0
+    def has_near(self, gnss: Vec3, p_W: Vec3, across_m: float, up_m: float) -> bool:
+        """A sample is within these distances, across and in height. The first one always is."""
+        if not self.samples:
+            return True
+        sample = self._sample(gnss, p_W)
+        return math.dist(sample[:2], self._mean[:2]) <= across_m and abs(sample[2] - self._mean[2]) <= up_m
 
     def add(self, gnss: Vec3, p_W: Vec3) -> None:
         self.samples = min(self.samples + 1, SAMPLES_MAX)
@@ -90,11 +97,12 @@ class Georeference:
         """Take a sample for the mean, or, where it is far from it, for the one that may replace it."""
         if self._mean is None:
             self._mean = _Mean(gnss, now_s)
-        if self._mean.distance_m(gnss, p_W) <= self._far_m():
+        limits_m = _far_m(self.h_std_m, FAR_MIN_M), _far_m(self.v_std_m, FAR_UP_MIN_M)
+        if self._mean.has_near(gnss, p_W, *limits_m):
             self._far = None
             self._mean.add(gnss, p_W)
             return
-        if self._far is None or self._far.distance_m(gnss, p_W) > self._far_m():
+        if self._far is None or not self._far.has_near(gnss, p_W, *limits_m):
             self._far = _Mean(gnss, now_s)
         self._far.add(gnss, p_W)
         in_use = self._mean.samples >= SAMPLES_MIN
@@ -110,11 +118,6 @@ class Georeference:
         self._boot_s = boot_s if math.isfinite(boot_s) else self._boot_s
         return started
 
-    def _far_m(self) -> float:
-        """From the mean, beyond which a sample is not of its origin."""
-        std_m = self.h_std_m if math.isfinite(self.h_std_m) else 0.0
-        return max(FAR_MIN_M, FAR_STDS * std_m)
-
     def _begin_again(self) -> None:
         self._mean = self._far = None
 
@@ -123,6 +126,11 @@ class Georeference:
         if self._mean is None or self._mean.samples < SAMPLES_MIN:
             return None
         return self._mean.place(p_W)
+
+
+def _far_m(std_m: float, least_m: float) -> float:
+    """From the mean, beyond which a sample is not of its origin; std_m: NaN where the receiver reports none."""
+    return max(least_m, FAR_STDS * std_m) if math.isfinite(std_m) else least_m
 
 
 def _has_jumped(before: FcuPosition, after: FcuPosition) -> bool:

@@ -35,6 +35,11 @@ class Receiver:
         found = self.georeference.place((0.0, 0.0, 0.0))
         return math.nan if found is None else math.hypot(*between(place, found)[:2])
 
+    def error_up_m(self, place: tuple[float, float, float]) -> float:
+        """Error of the origin's altitude, NaN where there is none."""
+        found = self.georeference.place((0.0, 0.0, 0.0))
+        return math.nan if found is None else found[2] - place[2]
+
 
 CARRIED = offset(ORIGIN, 200.0, 0.0, 0.0)
 NEAR = offset(ORIGIN, 3.0, 0.0, 0.0)  # too near for the receiver to tell the origins apart
@@ -96,6 +101,33 @@ def test_a_jump_of_the_receiver_moves_no_photograph():
             for _ in range(round(seconds / PERIOD_S)):
                 receiver.feed(PERIOD_S, place)
                 assert receiver.error_m(ORIGIN) < 0.4  # few samples are within six standard deviations
+
+
+@pytest.mark.parametrize("v_acc_m", [1.7, math.nan], ids=["with its accuracy", "without"])
+def test_an_altitude_that_jumps_moves_no_photograph(v_acc_m):
+    """30 m too high for 20 s, at the right place."""
+    receiver = Receiver()
+    receiver.feed(600.0, ORIGIN, gnss_v_acc_m=v_acc_m)
+    for up_m, seconds in ((30.0, 20.0), (0.0, 10.0)):
+        for _ in range(round(seconds / PERIOD_S)):
+            receiver.feed(PERIOD_S, offset(ORIGIN, 0.0, 0.0, up_m), gnss_v_acc_m=v_acc_m)
+            assert abs(receiver.error_up_m(ORIGIN)) < 0.4
+
+
+def test_an_altitude_that_stays_replaces_the_former():
+    receiver = Receiver()
+    receiver.feed(600.0, ORIGIN)
+    higher = offset(ORIGIN, 0.0, 0.0, 30.0)
+    receiver.feed(31.0, higher)
+    assert abs(receiver.error_up_m(higher)) < 0.4
+
+
+def test_an_altitude_that_the_receiver_knows_worse_is_judged_by_that():
+    """12 m are three standard deviations: no jump, so the mean follows."""
+    receiver = Receiver()
+    receiver.feed(600.0, ORIGIN, gnss_v_acc_m=4.0)
+    receiver.feed(20.0, offset(ORIGIN, 0.0, 0.0, 12.0), gnss_v_acc_m=4.0)
+    assert receiver.error_up_m(ORIGIN) > 1.0
 
 
 def test_an_origin_that_stays_far_replaces_the_former_without_a_pause():
