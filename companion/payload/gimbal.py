@@ -219,11 +219,11 @@ class Gimbal:
         way_s = self._way_s if self.reports_setpoint else 0.0
         return self.is_reporting(now_s) and now_s - self._reached_s >= way_s + settle_s
 
-    def command_due(self, now_s: float) -> bool:
-        """A command is to be sent now; it then counts as sent."""
+    def command_due(self, now_s: float, refused: bool = False) -> bool:
+        """A command is to be sent now; it then counts as sent. refused: the last one was, so it is repeated wherever the gimbal stands."""
         if self._wanted_rad is None or now_s < self._due_s:
             return False
-        if self._commanded and math.isfinite(self._reached_s) and self.off_rad[1] <= ASIDE_RAD:
+        if self._commanded and not refused and math.isfinite(self._reached_s) and self.off_rad[1] <= ASIDE_RAD:
             return False
         self._commanded = True
         self._due_s = now_s + COMMAND_PERIOD_S

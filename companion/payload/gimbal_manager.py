@@ -1,9 +1,14 @@
 """Who may command the gimbal: its manager obeys one controller, which must be this process (MAVLink gimbal protocol v2).
 
 MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE takes the control. It is sent until the manager has acknowledged it, and again whenever
-GIMBAL_MANAGER_STATUS names another controller or the manager has denied a command.
+GIMBAL_MANAGER_STATUS names another controller, or none, or the manager has denied a command. A manager that does not support
+it obeys every controller, whichever it reports.
+
+A refused command says how the manager is now, not how it stays: the command is sent again each second while it counts, and it
+counts for `REFUSED_S`.
 """
 
+import math
 from typing import Any
 
 from pymavlink.dialects.v20 import common
@@ -13,7 +18,9 @@ from companion.payload.mavlink import RESULTS
 CLAIM, TURN = common.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE, common.MAV_CMD_DO_GIMBAL_MANAGER_PITCHYAW
 ACCEPTED = (common.MAV_RESULT_ACCEPTED, common.MAV_RESULT_IN_PROGRESS)
 REFUSED = (common.MAV_RESULT_DENIED, common.MAV_RESULT_UNSUPPORTED, common.MAV_RESULT_FAILED)
-Controller = tuple[int, int]  # system, component; (0, 0): none
+REFUSED_S = 3.0  # two acknowledgements of commands that are repeated each second may be lost
+Controller = tuple[int, int]  # system, component
+NO_CONTROLLER: Controller = (0, 0)
 
 
 class GimbalManager:
@@ -23,39 +30,46 @@ class GimbalManager:
         """own: system and component of this process."""
         self._own = own
         self._controller: Controller | None = None  # None: not reported
-        self._claimed = False
+        self._claim: int | None = None  # the result of the last claim; None: it is to be made
         self._refused: int | None = None  # the result by which it refused the last command
+        self._refused_s = -math.inf
 
     def put_status(self, m: Any) -> None:
         """Take a GIMBAL_MANAGER_STATUS of the camera's gimbal."""
         self._controller = m.primary_control_sysid, m.primary_control_compid
 
-    def put_ack(self, command: int, result: int) -> None:
-        """Take the manager's acknowledgement. One that does not know the control obeys every controller."""
+    def put_ack(self, command: int, result: int, now_s: float) -> None:
+        """Take the manager's acknowledgement."""
         if command == CLAIM:
-            self._claimed = result in ACCEPTED or result == common.MAV_RESULT_UNSUPPORTED
+            self._claim = result
         elif command != TURN:
             return
         elif result in REFUSED:
-            self._refused = result
-            self._claimed = self._claimed and result != common.MAV_RESULT_DENIED
+            self._refused, self._refused_s = result, now_s
+            if result == common.MAV_RESULT_DENIED:
+                self._claim = None
         if result in ACCEPTED:
             self._refused = None
 
     @property
     def must_be_claimed(self) -> bool:
         """Control is to be taken."""
-        return not self._claimed or self._is_anothers
+        return not self._obeys_all and (self._claim not in ACCEPTED or self._controller not in (None, self._own))
 
     @property
-    def _is_anothers(self) -> bool:
-        return self._controller is not None and self._controller != self._own
+    def _obeys_all(self) -> bool:
+        """It has no control that could be taken."""
+        return self._claim == common.MAV_RESULT_UNSUPPORTED
 
-    @property
-    def problem(self) -> str:
+    def refuses(self, now_s: float) -> bool:
+        """It refused the last command, not long ago."""
+        return self._refused is not None and now_s - self._refused_s <= REFUSED_S
+
+    def problem(self, now_s: float) -> str:
         """Why it does not obey, "" when it does."""
-        if self._is_anothers:
-            system, component = self._controller or (0, 0)
-            by = f"controlled by {system}/{component}" if system else "not controlled"
-            return f"is {by}, and not by this process ({self._own[0]}/{self._own[1]})"
-        return "" if self._refused is None else f"refused its command: {RESULTS[self._refused]}"
+        by, own = self._controller, self._own
+        if by is not None and by not in (NO_CONTROLLER, own) and not self._obeys_all:
+            return f"is controlled by {by[0]}/{by[1]}, and not by this process ({own[0]}/{own[1]})"
+        if self._refused is not None and self.refuses(now_s):
+            return f"refused its command: {RESULTS[self._refused]}"
+        return ""

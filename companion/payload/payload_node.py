@@ -175,7 +175,7 @@ class PayloadNode(Node):
         if self.gimbal is not None and not self.gimbal.is_reporting(now_s):
             other = ", another one does" if self.gimbal.foreign else ""
             return f"gimbal {self.control.gimbal_component_id}: does not report its attitude{other}"
-        if self.gimbal is not None and (problem := self.manager.problem):
+        if self.gimbal is not None and (problem := self.manager.problem(now_s)):
             return f"gimbal {self.control.gimbal_component_id}: {problem}"
         return ""
 
@@ -191,7 +191,7 @@ class PayloadNode(Node):
         of_manager = message.component == self.control.gimbal_component_id
         number = message.number
         if of_manager and number == common.MAVLINK_MSG_ID_COMMAND_ACK:
-            self.manager.put_ack(m.command, m.result)
+            self.manager.put_ack(m.command, m.result, now_s)
         if number == common.MAVLINK_MSG_ID_GIMBAL_DEVICE_ATTITUDE_STATUS and self.gimbal is not None:
             self.gimbal.put(m, message.system, message.component, now_s, self.history.q_WB)
         elif number in NAMES_GIMBAL and self.gimbal is not None:
@@ -327,7 +327,7 @@ class PayloadNode(Node):
         if slow and self._is_due("gimbal reports", GIMBAL_PERIOD_S, now_s):
             number = common.MAVLINK_MSG_ID_GIMBAL_DEVICE_ATTITUDE_STATUS
             self._send(self._to_gimbal(common.MAV_CMD_SET_MESSAGE_INTERVAL, (number, REPORT_US)), now_s)
-        if gimbal.command_due(now_s):
+        if gimbal.command_due(now_s, self.manager.refuses(now_s)):
             self._send(self._to_gimbal(TURN, gimbal.parameters()), now_s)
 
     def _work_on(self, shot: Shot, now_s: float) -> None:

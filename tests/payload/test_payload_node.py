@@ -372,6 +372,95 @@ def test_a_denied_command_takes_the_gimbals_control_again():
     assert rig.payload.gimbal_controller == (1, 192)
 
 
+def answers(result: int, command: int = common.MAV_CMD_DO_GIMBAL_MANAGER_PITCHYAW):
+    """Acknowledgements of a command of the gimbal's manager, with another result."""
+    ack = common.MAVLINK_MSG_ID_COMMAND_ACK
+
+    def changed(message: CameraRx) -> list[CameraRx]:
+        if message.number != ack or message.component != 154 or decode(message).command != command:
+            return [message]
+        other = common.MAVLink_command_ack_message(command, result)
+        return [msgspec.structs.replace(message, payload=bytes(other.pack(common.MAVLink(None))[10:-2]))]
+
+    return changed
+
+
+@pytest.mark.parametrize("result", [common.MAV_RESULT_FAILED, common.MAV_RESULT_UNSUPPORTED])
+def test_one_refused_command_of_the_gimbal_costs_no_later_photograph(result):
+    """It stands at its pitch, so that nothing but the refusal is a reason to command it again."""
+    rig = Rig().ready()
+    assert rig.request(1).outcome is CaptureOutcome.TAKEN
+    rig.change_rx, since = answers(result), len(rig.sent)
+    rig.ask(2)
+    rig.run(0.1)
+    assert rig.node.problem(rig.now_s).startswith("gimbal 154: refused its command")
+    rig.change_rx = lambda message: [message]
+    rig.run(3.0)
+    assert rig.captures[-1].id == 2 and rig.captures[-1].outcome is CaptureOutcome.TAKEN
+    assert rig.node.problem(rig.now_s) == "" == rig.statuses[-1].problem
+    assert len(commands(rig, common.MAV_CMD_DO_GIMBAL_MANAGER_PITCHYAW, since)) == 2, (
+        "again after a second, and no more"
+    )
+    assert all(rig.request(id).outcome is CaptureOutcome.TAKEN for id in (3, 4))
+
+
+def test_a_refusal_without_a_later_acknowledgement_does_not_last():
+    rig = Rig().ready()
+    rig.change_rx = answers(common.MAV_RESULT_FAILED)
+    rig.ask(1)
+    rig.run(0.1)
+    assert rig.node.problem(rig.now_s)
+    rig.change_rx = lambda m: [] if m.number == common.MAVLINK_MSG_ID_COMMAND_ACK and m.component == 154 else [m]
+    rig.run(4.0)
+    assert rig.node.problem(rig.now_s) == "" and rig.request(2).outcome is CaptureOutcome.TAKEN
+
+
+def test_a_gimbal_that_refuses_every_command_stays_a_problem():
+    rig = Rig().ready()
+    rig.change_rx = answers(common.MAV_RESULT_FAILED)
+    rig.ask(1)
+    rig.run(1.0)
+    for _ in range(20):
+        rig.run(1.0)
+        assert rig.node.problem(rig.now_s) == "gimbal 154: refused its command: failed"
+    assert rig.request(2, wait_s=0.0).reason == "gimbal 154: refused its command: failed"
+
+
+@pytest.mark.parametrize("controller", [(0, 0), (255, 190)], ids=["none", "another one"])
+def test_a_gimbal_manager_without_control_obeys_whatever_controller_it_reports(controller):
+    """It does not know CONFIGURE, and obeys; its STATUS is never filled in, or by whoever commanded last."""
+    rig = Rig()
+    claim, status = common.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE, common.MAVLINK_MSG_ID_GIMBAL_MANAGER_STATUS
+    unsupported = answers(common.MAV_RESULT_UNSUPPORTED, claim)
+
+    def changed(message: CameraRx) -> list[CameraRx]:
+        if message.number != status:
+            return unsupported(message)
+        other = common.MAVLink_gimbal_manager_status_message(0, 0, 154, *controller, 0, 0)
+        return [msgspec.structs.replace(message, payload=bytes(other.pack(common.MAVLink(None))[10:-2]))]
+
+    rig.change_rx = changed
+    rig.ready()
+    since = len(rig.sent)
+    assert rig.request(pitch_rad=-0.5).outcome is CaptureOutcome.TAKEN
+    rig.run(5.0)
+    assert rig.node.problem(rig.now_s) == "" and not commands(rig, claim, since)
+
+
+def test_a_gimbal_that_reports_no_controller_is_claimed_and_used_while_it_obeys():
+    """It accepts CONFIGURE, and goes on reporting 0/0."""
+    rig = Rig()
+    status = common.MAVLINK_MSG_ID_GIMBAL_MANAGER_STATUS
+    none = common.MAVLink_gimbal_manager_status_message(0, 0, 154, 0, 0, 0, 0).pack(common.MAVLink(None))[10:-2]
+    rig.change_rx = lambda m: [msgspec.structs.replace(m, payload=bytes(none)) if m.number == status else m]
+    rig.ready()
+    since = len(rig.sent)
+    assert rig.request(pitch_rad=-0.5).outcome is CaptureOutcome.TAKEN
+    rig.run(5.0)
+    assert rig.node.problem(rig.now_s) == ""
+    assert len(commands(rig, common.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE, since)) >= 4
+
+
 def own_report_of_px4(rig: Rig, flags: int):
     """PX4's report for a gimbal on its outputs: what was commanded, at once."""
 
