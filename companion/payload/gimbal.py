@@ -4,6 +4,10 @@ A gimbal reports its attitude level with the horizon: roll and pitch against the
 body or against north, by its flags. So roll and pitch of the picture come from the gimbal's own inertial sensor, the
 heading from the stack's state. MAVLink's axes are front, right, down; those of the stack front, left, up.
 
+Yaw from north is by the compass of the flight controller, which sends its attitude to the gimbal
+(AUTOPILOT_STATE_FOR_GIMBAL_DEVICE; MAVLink gimbal protocol v2). Less the heading of the flight controller at that time it is
+yaw from the body, and an error of that compass drops out. Assumed is that the gimbal has no compass of its own.
+
 An aircraft may carry other gimbals, which report on the same link. The camera's is the device that its manager names
 (GIMBAL_MANAGER_INFORMATION, GIMBAL_MANAGER_STATUS), else the component of the camera file where that is a gimbal's own,
 else the first that reports.
@@ -33,12 +37,12 @@ COMMAND_PERIOD_S = 1.0  # the command is repeated while the gimbal is not at its
 REACHED_RAD = math.radians(1.0)
 ASIDE_RAD = math.radians(2.0)  # of yaw against the body's heading, and roll: beyond it, the command is repeated, too
 # Beyond it a gimbal does not stand straight ahead: it was panned by hand, or keeps a direction (yaw lock). Less is no fault of it, and
-# the pose has what it reports: in wind the aircraft leans by 3 to 6°, and a gimbal without a roll axis with it; one that reports yaw
-# from north follows the compass of the flight controller, of which up to 5° of error are normal.
+# the pose has what it reports: in wind the aircraft leans by 3 to 6°, and a gimbal without a roll axis with it; the yaw of one without
+# a compass drifts.
 ASIDE_MAX_RAD = math.radians(10.0)
 SERVO_RATE_RAD_S = math.radians(30.0)  # of a gimbal that reports its set-point: slow for a servo
 SETPOINT_STD_RAD = 0.03  # of that set-point's attitude: backlash, and the scale of the servo
-NORTH = quat_from_rpy(0.0, 0.0, math.pi / 2)  # heading of north in the world, whose x axis points east
+NORTH_RAD = math.pi / 2  # heading of north in the world, whose x axis points east
 UNIT_MIN = 0.9  # length of a reported quaternion
 COMPONENTS = frozenset((common.MAV_COMP_ID_GIMBAL, *range(common.MAV_COMP_ID_GIMBAL2, common.MAV_COMP_ID_GIMBAL6 + 1)))
 WITHOUT_COMPONENT = range(1, 7)  # ids of devices that their manager reports for
@@ -52,7 +56,9 @@ class GimbalReport(NamedTuple):
     q: Array  # front, left, up; in the level frame that `by_heading` names
     by_heading: bool  # yaw counts from the body's heading; else from north
     omega_G: Array  # reported rates in the gimbal, without those of that frame; NaN: not reported
-    q_heading: Array | None  # of the level frame with the body's heading; None: the heading was not known
+    q_heading: (
+        Array | None
+    )  # in the level frame with the body's heading; None: from north, by a heading that is not known
 
 
 class Gimbal:
@@ -116,10 +122,13 @@ class Gimbal:
         """Its reports are PX4's own: what was commanded, whatever the gimbal does."""
         return self._sender is not None and self._sender[1] == common.MAV_COMP_ID_AUTOPILOT1
 
-    def put(self, m: Any, system: int, component: int, now_s: float, q_WB: Array | None) -> bool:
+    def put(
+        self, m: Any, system: int, component: int, now_s: float, q_WB: Array | None, fcu_yaw_rad: float | None
+    ) -> bool:
         """Take a GIMBAL_DEVICE_ATTITUDE_STATUS and who sent it; returns whether it is used.
 
-        q_WB: attitude of the body; None: not known.
+        q_WB: attitude of the body. fcu_yaw_rad: its heading as the flight controller has it now, from which the gimbal has
+        north. None: not known.
         """
         q = np.array([m.q[0], m.q[1], -m.q[2], -m.q[3]])
         length = math.sqrt(float(q @ q))
@@ -138,8 +147,8 @@ class Gimbal:
         if self.reports_setpoint and by_heading and q_WB is not None:
             q = self._against_horizon(q, q_WB)
         q_heading: Array | None = q if by_heading else None
-        if not by_heading and q_WB is not None:
-            q_heading = quat_multiply(quat_from_rpy(0.0, 0.0, math.pi / 2 - rpy_from_quat(q_WB)[2]), q)
+        if not by_heading and fcu_yaw_rad is not None:
+            q_heading = quat_multiply(quat_from_rpy(0.0, 0.0, NORTH_RAD - fcu_yaw_rad), q)
         report = GimbalReport(now_s, q, by_heading, rates, q_heading)
         self._reports.append(report)
         while self._reports[0].stamp_s < now_s - KEPT_S:
@@ -239,7 +248,7 @@ class Gimbal:
         return (math.degrees(self._wanted_rad or 0.0), 0.0, math.nan, math.nan, float(flags), 0.0, float(self.device))
 
     def attitude(self, moment: Moment) -> tuple[Array, Array] | None:
-        """q_WG and the rates in W [rad/s] at a time; None: no report near it."""
+        """q_WG and the rates in W [rad/s] at a time; None: no report near it, or from north by a heading that is not known."""
         reports = self._reports
         i = bisect.bisect_left(reports, moment.stamp_s, key=lambda report: report.stamp_s)
         if i == len(reports):
@@ -251,19 +260,20 @@ class Gimbal:
             before = reports[i - 1] if i > 0 else after
             if after.stamp_s - before.stamp_s > GAP_MAX_S or after.stamp_s - moment.stamp_s > GAP_MAX_S:
                 return None
+        if before.q_heading is None or after.q_heading is None:
+            return None
         span_s = after.stamp_s - before.stamp_s
         share = (moment.stamp_s - before.stamp_s) / span_s if span_s > 0 else 0.0
-        q = interpolated(before.q, after.q, share)
+        q = interpolated(before.q_heading, after.q_heading, share)
         omega = after.omega_G
         if not np.isfinite(omega).all():
             turned = quat_log(quat_multiply(quat_conjugate(before.q), after.q))
             omega = turned / span_s if span_s > 0 else np.zeros(3)
         roll, pitch, yaw = rpy_from_quat(moment.q_WB)
-        level, heading_rate = NORTH, 0.0
+        heading_rate = 0.0
         if after.by_heading:
-            level = quat_from_rpy(0.0, 0.0, yaw)
-            p, q_rate, r = moment.omega_B
+            _, q_rate, r = moment.omega_B
             heading_rate = (q_rate * math.sin(roll) + r * math.cos(roll)) / max(0.1, math.cos(pitch))
             heading_rate = heading_rate if math.isfinite(heading_rate) else 0.0
-        q_WG = quat_multiply(level, q)
+        q_WG = quat_multiply(quat_from_rpy(0.0, 0.0, yaw), q)
         return q_WG, rotation_matrix(q_WG) @ omega + np.array([0.0, 0.0, heading_rate])

@@ -1,4 +1,4 @@
-"""States and body rates of the last seconds, and the state at the time of an exposure."""
+"""States and body rates of the last seconds, the state at the time of an exposure, and the flight controller's heading."""
 
 import bisect
 import math
@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from companion.core.arrays import Array
-from companion.core.frames import quat_conjugate, quat_exp, quat_log, quat_multiply
+from companion.core.frames import quat_conjugate, quat_exp, quat_log, quat_multiply, rpy_from_quat
 from companion.core.messages import FcuAttitude, State
 from companion.core.trajectory_messages import Quat, Vec3
 
@@ -35,6 +35,7 @@ class History:
     def __init__(self) -> None:
         self._states: deque[State] = deque()
         self._rates: deque[tuple[float, Vec3]] = deque()
+        self._attitude: FcuAttitude | None = None
 
     def put_state(self, state: State) -> None:
         """Keep a valid state; one of a restarted filter forgets those before, which had another origin."""
@@ -51,6 +52,7 @@ class History:
         """Keep the body rates of a valid attitude."""
         if not attitude.valid or (self._rates and attitude.stamp_s <= self._rates[-1][0]):
             return
+        self._attitude = attitude
         self._rates.append((attitude.stamp_s, attitude.omega_B))
         while self._rates[0][0] < attitude.stamp_s - RATES_KEPT_S:
             self._rates.popleft()
@@ -64,6 +66,13 @@ class History:
     def q_WB(self) -> Array | None:
         """Attitude of the body in the newest state, None without one."""
         return np.array(self._states[-1].q_WB) if self._states else None
+
+    def fcu_yaw_rad(self, now_s: float) -> float | None:
+        """Heading of the body by the flight controller's own estimate, in W; None without a new one."""
+        attitude = self._attitude
+        if attitude is None or now_s - attitude.stamp_s > GAP_MAX_S:
+            return None
+        return rpy_from_quat(attitude.q_WB)[2]
 
     def at(self, stamp_s: float) -> Moment | None:
         """The aircraft at a time between two states, or just after the newest; None: not known."""

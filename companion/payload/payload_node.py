@@ -193,7 +193,8 @@ class PayloadNode(Node):
         if of_manager and number == common.MAVLINK_MSG_ID_COMMAND_ACK:
             self.manager.put_ack(m.command, m.result, now_s)
         if number == common.MAVLINK_MSG_ID_GIMBAL_DEVICE_ATTITUDE_STATUS and self.gimbal is not None:
-            self.gimbal.put(m, message.system, message.component, now_s, self.history.q_WB)
+            heading_rad = self.history.fcu_yaw_rad(now_s)
+            self.gimbal.put(m, message.system, message.component, now_s, self.history.q_WB, heading_rad)
         elif number in NAMES_GIMBAL and self.gimbal is not None:
             if of_manager:
                 self._on_manager(m, number)

@@ -10,7 +10,7 @@ from pymavlink.dialects.v20 import common
 
 from companion.core.config import load
 from companion.core.enums import FcuMode
-from companion.core.frames import quat_from_rpy
+from companion.core.frames import quat_from_rpy, quat_multiply
 from companion.core.messages import (
     CameraRx,
     CameraTx,
@@ -77,6 +77,8 @@ class Rig:
         self.change_rx: Callable[[CameraRx], list[CameraRx]] = lambda message: [message]
         self.change_tx: Callable[[CameraTx], list[CameraTx]] = lambda message: [message]
         self.timesync_offset_s = 0.0
+        self.compass_rad = 0.0  # error of the flight controller's heading
+        self.has_attitude = True  # of the flight controller
         self._mav = common.MAVLink(None, srcSystem=1, srcComponent=payload_component(VEHICLE))
         self._parser = common.MAVLink(None)
         self._parser.robust_parsing = True
@@ -130,10 +132,12 @@ class Rig:
         self.truths += self.payload.take_captures()
         if self.steps % 5 == 0:
             self._take(self.node.step(self.now_s))
+            q_WB = quat_multiply(quat_from_rpy(0.0, 0.0, self.compass_rad), body.q_WB)
             attitude = FcuAttitude(
-                stamp_s=self.now_s, q_WB=tuple(body.q_WB.tolist()), omega_B=tuple((body.omega_B + noise).tolist())
+                stamp_s=self.now_s, q_WB=tuple(q_WB.tolist()), omega_B=tuple((body.omega_B + noise).tolist())
             )
-            self._take(self.node.handle(attitude, self.now_s))
+            if self.has_attitude:
+                self._take(self.node.handle(attitude, self.now_s))
         if self.steps % 3 == 0:
             self._take(self.node.handle(self.state(), self.now_s))
         if self.steps % 25 == 0:

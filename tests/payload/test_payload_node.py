@@ -16,6 +16,7 @@ from companion.core.frames import (
     quat_multiply,
     quat_normalized,
     rotation_matrix,
+    rpy_from_quat,
 )
 from companion.core.messages import CameraRx, CameraTx, MapBundle
 from companion.payload.mavlink import decode
@@ -298,8 +299,8 @@ def test_a_gimbal_that_is_turned_aside_is_commanded_again_and_refuses(roll_deg, 
 @pytest.mark.parametrize("north", [False, True], ids=["from the body", "from north"])
 @pytest.mark.parametrize("pitch_deg", [0.0, 57.0, 90.0])
 @pytest.mark.parametrize(("roll_deg", "yaw_deg"), [(6.0, 0.0), (0.0, 5.0), (0.0, -8.0)])
-def test_wind_and_the_compass_keep_no_gimbal_from_its_photograph(roll_deg, yaw_deg, pitch_deg, north):
-    """It leans with the aircraft, or follows a heading of the flight controller that is wrong."""
+def test_wind_and_drift_keep_no_gimbal_from_its_photograph(roll_deg, yaw_deg, pitch_deg, north):
+    """It leans with the aircraft, or its yaw drifts."""
     rig = turned_aside(roll_deg, yaw_deg, pitch_deg, north)
     since = len(rig.sent)
     capture = rig.request(pitch_rad=math.radians(pitch_deg))
@@ -309,6 +310,56 @@ def test_wind_and_the_compass_keep_no_gimbal_from_its_photograph(roll_deg, yaw_d
     assert off_deg == pytest.approx(math.hypot(roll_deg, yaw_deg), abs=0.5), "the pose has what the gimbal reports"
     rig.run(4.0)
     assert len(commands(rig, common.MAV_CMD_DO_GIMBAL_MANAGER_PITCHYAW, since)) >= 4
+
+
+def from_north(rig: Rig, yaw_deg: float = 0.0, pitch_deg: float = 0.0):
+    """Reports of a gimbal that has north from the flight controller's compass and stands at this yaw from the true nose."""
+
+    def changed(message: CameraRx) -> list[CameraRx]:
+        if message.number != common.MAVLINK_MSG_ID_GIMBAL_DEVICE_ATTITUDE_STATUS:
+            return [message]
+        heading_rad = rpy_from_quat(rig.body.q_WB)[2] + rig.compass_rad  # from east, to the left
+        yaw_rad = math.radians(90.0 + yaw_deg) - heading_rad
+        q = quat_from_rpy(0.0, math.radians(pitch_deg), yaw_rad)  # front, right, down
+        return [attitude_report(rig, message, q.tolist(), common.GIMBAL_DEVICE_FLAGS_YAW_IN_EARTH_FRAME)]
+
+    return changed
+
+
+@pytest.mark.parametrize("heading_deg", [0.0, 130.0])
+@pytest.mark.parametrize("compass_deg", [-8.0, 12.0, 20.0])
+def test_a_compass_that_is_wrong_is_neither_in_the_pose_nor_a_turned_gimbal(compass_deg, heading_deg):
+    """Iron turns the flight controller's compass, and the gimbal with yaw from north follows it. It looks straight ahead."""
+    rig = Rig()
+    rig.body.q_WB, rig.compass_rad = quat_from_rpy(0.0, 0.0, math.radians(heading_deg)), math.radians(compass_deg)
+    rig.change_rx = from_north(rig, pitch_deg=30.0)
+    rig.ready()
+    since = len(rig.sent)
+    capture = rig.request(pitch_rad=math.radians(30.0))
+    assert capture.outcome is CaptureOutcome.TAKEN, capture.reason
+    straight = quat_multiply(rig.body.q_WB, quat_from_rpy(0.0, -math.radians(30.0), 0.0))
+    assert turned_deg(quat_multiply(straight, quat_normalized(np.array(CAMERA.q_BC))), capture.q_WC) < 0.1
+    assert len(commands(rig, common.MAV_CMD_DO_GIMBAL_MANAGER_PITCHYAW, since)) == 1
+
+
+def test_a_gimbal_turned_aside_is_found_where_the_compass_is_wrong_by_as_much():
+    """By north of the stack it would look straight ahead."""
+    rig = Rig()
+    rig.compass_rad = math.radians(20.0)
+    rig.change_rx = from_north(rig, yaw_deg=20.0)
+    capture = rig.ready().request()
+    assert capture.outcome is CaptureOutcome.REFUSED
+    assert capture.reason == "the gimbal is turned by 20° in yaw or roll"
+
+
+def test_yaw_from_north_without_the_flight_controllers_heading_gives_no_pose():
+    rig = Rig()
+    rig.change_rx = from_north(rig)
+    rig.ready().has_attitude = False
+    rig.run(1.0)
+    capture = rig.request()
+    assert capture.outcome is CaptureOutcome.BLURRED and capture.reason == "the motion at the exposure is not known"
+    assert not capture.valid
 
 
 def turned_aside(roll_deg: float, yaw_deg: float, pitch_deg: float, north: bool) -> Rig:
