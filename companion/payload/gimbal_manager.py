@@ -18,6 +18,7 @@ from companion.payload.mavlink import RESULTS
 CLAIM, TURN = common.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE, common.MAV_CMD_DO_GIMBAL_MANAGER_PITCHYAW
 ACCEPTED = (common.MAV_RESULT_ACCEPTED, common.MAV_RESULT_IN_PROGRESS)
 REFUSED = (common.MAV_RESULT_DENIED, common.MAV_RESULT_UNSUPPORTED, common.MAV_RESULT_FAILED)
+WITHOUT_CONTROL: int = common.MAV_RESULT_UNSUPPORTED  # to a claim
 REFUSED_S = 3.0  # two acknowledgements of commands that are repeated each second may be lost
 Controller = tuple[int, int]  # system, component
 NO_CONTROLLER: Controller = (0, 0)
@@ -54,12 +55,13 @@ class GimbalManager:
     @property
     def must_be_claimed(self) -> bool:
         """Control is to be taken."""
-        return not self._obeys_all and (self._claim not in ACCEPTED or self._controller not in (None, self._own))
+        claimed = self._claim in ACCEPTED and self._controller in (None, self._own)
+        return not (claimed or self._obeys_all)
 
     @property
     def _obeys_all(self) -> bool:
         """It has no control that could be taken."""
-        return self._claim == common.MAV_RESULT_UNSUPPORTED
+        return self._claim == WITHOUT_CONTROL
 
     def refuses(self, now_s: float) -> bool:
         """It refused the last command, not long ago."""

@@ -479,7 +479,7 @@ def test_a_gimbal_that_refuses_every_command_stays_a_problem():
 
 @pytest.mark.parametrize("controller", [(0, 0), (255, 190)], ids=["none", "another one"])
 def test_a_gimbal_manager_without_control_obeys_whatever_controller_it_reports(controller):
-    """It does not know CONFIGURE, and obeys; its STATUS is never filled in, or by whoever commanded last."""
+    """It does not know CONFIGURE, and obeys; its STATUS is never filled in, or names whichever station commanded last."""
     rig = Rig()
     claim, status = common.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE, common.MAVLINK_MSG_ID_GIMBAL_MANAGER_STATUS
     unsupported = answers(common.MAV_RESULT_UNSUPPORTED, claim)
