@@ -14,7 +14,7 @@ from companion.mission import raw_guard
 from companion.mission import reference_geometry as geometry
 from companion.mission.curves import HoldTable, points_of, to_trajectory
 from companion.mission.flight_state import Timer
-from companion.mission.inspecting import first_way_blocked
+from companion.mission.inspecting import decide_first_way
 from companion.mission.mission_context import MissionContext
 from companion.mission.modes import MANUAL_MODES
 from companion.mission.monitors import WIND_SHARE, takeoff_time_s
@@ -133,7 +133,7 @@ def _not_ready_for_handover(mission: MissionContext, now_s: float) -> str:
     wind = mission.inputs.strong_wind
     if wind is not None and wind > WIND_SHARE:
         return f"too much wind ({wind:.2f} of the tilt of the aircraft, limit {WIND_SHARE:g})"
-    if why := first_way_blocked(mission):
+    if why := decide_first_way(mission):
         return why
     speed_m_s = math.hypot(*state.v_W)
     if speed_m_s > HANDOVER_SPEED_M_S:

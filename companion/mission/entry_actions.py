@@ -126,9 +126,7 @@ def _enter_inspect(mission: MissionContext, left: Phase, now_s: float) -> None:
     _note_found(mission, left)
     if (progress := mission.flight.inspection) is not None:
         if not progress.begun:
-            handed_over = mission.plan.start == "rc_switch" and mission.plan.search is None
-            poses = progress.poses(mission.inputs.state, mission.inputs.home_W) if handed_over else None
-            progress.begin(_reference_point(mission, now_s), poses)
+            progress.begin(_reference_point(mission, now_s))
         fly_to_stop(mission, now_s)
 
 

@@ -62,10 +62,11 @@ def fly_to_stop(mission: MissionContext, now_s: float) -> None:
     mission.refer(frame, geometry.move_or_hold(*here, *goal, *leg), now_s, before_face=before)
 
 
-def first_way_blocked(mission: MissionContext) -> str:
-    """What the first straight way from here passes too near to, for a pilot who hands over; "" if it is free.
+def decide_first_way(mission: MissionContext) -> str:
+    """Decide where the first straight way from here leads, for a pilot who hands over; why it is not flown, "" if it is.
 
-    By where the plan assumes its surfaces: no bundle has been confirmed yet.
+    Without a search that depends on the way that was flown. The way may pass no surface, by where the plan assumes them: no
+    bundle has been confirmed yet. What is decided holds until the inspection begins, a moment later and elsewhere.
     """
     progress, inputs, search = mission.flight.inspection, mission.inputs, mission.plan.search
     if (
@@ -77,10 +78,12 @@ def first_way_blocked(mission: MissionContext) -> str:
     ):
         return ""  # without satellites the place of the take-off is lost on the way to the hand-over
     poses = progress.poses(inputs.state, inputs.home_W)
-    stop = progress.route.stops[progress.entry(inputs.state.p_W, poses)]
     if search is not None:
         goal, name = geometry.added(search.waypoints[0].p_m, inputs.home_W), "first waypoint"
+    elif why := progress.decide_entry(inputs.flown_W(), poses):
+        return why
     else:
+        stop = progress.route.stops[progress.stop if progress.entry is None else progress.entry]
         goal, name = to_world(stop.p, stop.yaw_rad, stop.frame, poses[stop.frame])[0], "first station"
     passed = progress.route.obstacle(inputs.state.p_W, goal, poses)
     return "" if passed is None else f"the way to the {name} passes {passed}"

@@ -11,10 +11,10 @@ from companion.core.enums import CaptureOutcome
 from companion.core.messages import WORLD, State
 from companion.core.trajectory_messages import Vec3
 from companion.mission.captures import Captures
-from companion.mission.inspection_route import UPRIGHT, Corner, Pose, Route, to_frame, to_world
+from companion.mission.inspection_entry import entry_of
+from companion.mission.inspection_route import UPRIGHT, Corner, Pose, Route, Stop, to_frame, to_world
 from companion.planning.stations import HELD_M
 
-BESIDE_M = 5.0  # from a station: less than two of them are apart where something stands between that a way leads around
 NAMED = 3  # missing photographs in the cause; the log has all
 
 
@@ -46,7 +46,7 @@ class Inspecting:
     begun: bool = False
     stop: int = 0  # index in the route, of the station that is flown to or held
     first: int = 0  # the stop at which the work of this flight begins; those before it lead to it
-    led: bool = True  # this flight begins before the stops that lead to the first photograph, and goes home over those that lead home
+    entry: int | None = None  # the stop with which it begins, as decided when a pilot handed over; None: the first one
     begins_at: Waypoint | None = None  # where the aircraft was when it began
     reached: list[Reached] = field(default_factory=list)  # one after the other: the way that was flown
     arrived_s: float | None = None
@@ -112,25 +112,37 @@ class Inspecting:
         begins = 0 if self.route.lead_in and first < len(stops) else first
         return Inspecting(self.route, self.captures, stop=begins, first=first)
 
-    def entry(self, here_W: Vec3, poses: dict[str, Pose]) -> int:
-        """The stop with which a flight goes on where a pilot hands it over.
+    def decide_entry(self, way_W: Sequence[Vec3], poses: dict[str, Pose]) -> str:
+        """Decide with which stop this flight begins where a pilot hands it over; why it cannot be decided, "" when it is.
 
-        The first one to be worked at where the aircraft is at most `BESIDE_M` from it: then the pilot has flown around what the
-        stops before it lead around, and the flight to them would lead through it.
+        way_W: that was flown since the take-off, to here. poses: of all frames.
         """
-        stops, work = self.route.stops, max(self.first, self.route.lead_in)
-        if self.stop >= work or work >= len(stops) or stops[work].frame not in poses:
-            return self.stop
-        stop = stops[work]
-        place = to_world(stop.p, stop.yaw_rad, stop.frame, poses[stop.frame])[0]
-        return work if math.dist(here_W, place) <= BESIDE_M else self.stop
+        stops, lead_in = self.route.stops, self.route.lead_in
+        work, self.entry = max(self.first, lead_in), None
+        if self.stop >= lead_in or work >= len(stops):
+            return ""
+        leads = stops[self.stop : lead_in]
+        *places, station = (self._place(stop, poses) for stop in (*leads, stops[work]))
+        before = self._place(stops[work - 1], poses) if work > lead_in else None
+        entry = entry_of(places, station, way_W, before)
+        if entry is None:
+            away_m, item = math.dist(way_W[-1], station), stops[work].item
+            return (
+                f"{away_m:.1f} m from the first station of '{item}', and not flown there over '{leads[-1].item}': "
+                f"fly over it, or hand over at '{leads[0].item}'"
+            )
+        self.entry = work if entry == len(leads) else self.stop + entry
+        return ""
 
-    def begin(self, here: Waypoint | None, poses: dict[str, Pose] | None) -> None:
-        """The work of this flight begins here. poses: where a pilot may have handed over anywhere; None: behind a search."""
+    @staticmethod
+    def _place(stop: Stop, poses: dict[str, Pose]) -> Vec3:
+        return to_world(stop.p, stop.yaw_rad, stop.frame, poses[stop.frame])[0]
+
+    def begin(self, here: Waypoint | None) -> None:
+        """The work of this flight begins here."""
         self.begun, self.begins_at = True, here
-        if here is not None and poses is not None:
-            entry = self.entry(here[0], poses)
-            self.led, self.stop = entry == self.stop, entry
+        if self.entry is not None:
+            self.stop = self.entry
 
     def advance(self) -> None:
         """To the next stop."""
@@ -172,8 +184,15 @@ class Inspecting:
         return found if self.begins_at is None else [*found, self.begins_at]
 
     def _leads(self, stop: int, poses: dict[str, Pose]) -> list[Waypoint]:
-        """Over which the way home leads from a stop."""
-        return _all_placed(self.route.stops[stop].home, poses) if self.led else []
+        """Over which the way home leads from a stop: as planned, or over those of the way there with which this flight began.
+
+        What is before them lies beyond the place of the hand-over.
+        """
+        stops = self.route.stops
+        if not self.entry:
+            return _all_placed(stops[stop].home, poses)
+        flown = stops[self.entry : min(stop + 1, self.route.lead_in)]
+        return _all_placed([Corner(other.frame, other.p, other.yaw_rad) for other in reversed(flown)], poses)
 
     def _may_be_free(self) -> bool:
         """By the stop at which the aircraft is, or by one of the two between which it flies."""

@@ -413,6 +413,13 @@ class MissionInputs:
         if p is not None and self.airborne() and self.state_age_s(now_s) <= self._limits.state_age_s:
             self._way.take(p)
 
+    def flown_W(self) -> list[Vec3]:
+        """The way since the take-off in few straight legs, from the take-off point to here; empty while one is not known."""
+        if self.state is None or self.home_W is None:
+            return []
+        flown = (geometry.added(p, self.home_W) for p in self._way.simplified())
+        return [self.home_W, *flown, self.state.p_W]
+
     def note_wind(self, now_s: float) -> None:
         """Follow the wind, also while PX4 or a pilot flies; called in every step."""
         p = self.from_home()

@@ -313,8 +313,10 @@ def test_who_hands_over_beside_the_next_station_is_not_led_to_it(tmp_path, besid
     progress = Inspecting(route, stop=0)
     poses = {WORLD: Pose((0.0, 0.0, 0.0), UPRIGHT)}
     station = np.array(route.stops[2].p)
-    here = (station + ((0.0, 2.0, 0.0) if beside else (-6.0, 0.0, 0.0))).tolist()
-    progress.begin((tuple(here), 0.0), poses)
+    here = tuple((station + ((0.0, 2.0, 0.0) if beside else (-6.0, 0.0, 0.0))).tolist())
+    around = [(4.0, 12.0, 5.0), (8.0, 12.0, 5.0)] if beside else []
+    assert progress.decide_entry([(0.0, 0.0, 0.0), *around, here], poses) == ""
+    progress.begin((here, 0.0))
     assert progress.begun and progress.stop == (2 if beside else 0)
     progress.stop, progress.arrived_s = 2, 1.0
     progress.note_reached((tuple(station.tolist()), 0.0), (0.0, 0.0, 4.0), poses)
