@@ -1,10 +1,14 @@
 """A gamepad at the ground computer, by Linux' joystick device (/dev/input/js0): no package is needed.
 
-The device sends an event when an axis moves. A gamepad that is unplugged is gone, which stops the sticks.
+The device sends an event when an axis moves. A gamepad that is unplugged is gone, which stops the sticks. One whose radio or
+battery fails keeps its device, which sends nothing: a stick that is held still sends nothing either, so a deflected stick without
+an event for `SILENT_S` stops the sticks, too. A hand on an analogue stick moves it by some counts all the time. At its end stop a stick may
+be still: then the pilot loses the sticks and PX4's rules for lost sticks act, which is the smaller harm.
 """
 
 import contextlib
 import fcntl
+import math
 import os
 import struct
 from typing import NamedTuple
@@ -15,6 +19,8 @@ from companion.remote.sticks import Sticks
 EVENT = struct.Struct("=IhBB")  # time [ms], value, type, number
 AXIS, INITIAL = 0x02, 0x80  # types of an event
 FULL = 32767
+SILENT_S = 1.0  # 10 m at 10 m/s; a hand that holds a stick between its ends is seldom still for so long
+GONE = "the gamepad of the ground computer is gone"
 READ_MAX = 64 * EVENT.size
 READS_MAX = 64  # at a time: a device that never ends must not hold up the sticks
 JSIOCGAXES = 0x80016A11  # of linux/joystick.h
@@ -57,11 +63,12 @@ def axes_of(file: int) -> int:
 
 
 class Gamepad:
-    """The newest position of every axis; call it for the sticks, None when the gamepad is gone."""
+    """The newest position of every axis; call it for the sticks, or for why there are none."""
 
     def __init__(self, device: str, axes: Axes) -> None:
         self._axes = axes
         self._values: dict[int, float] = {}
+        self._heard_s = -math.inf  # the newest event
         self._file: int | None = None
         try:
             self._file = os.open(device, os.O_RDONLY | os.O_NONBLOCK)
@@ -82,8 +89,19 @@ class Gamepad:
         missing = [axis.number for axis in axes if axis.number >= count]
         return f"has {count} axes, none with number {missing[0]} (--axes)" if missing else ""
 
-    def __call__(self) -> Sticks | None:
-        """Read what has arrived."""
+    def __call__(self, now_s: float) -> Sticks | str:
+        """Read what has arrived; the sticks, or one line on why there are none."""
+        self._read(now_s)
+        if self._file is None:
+            return GONE
+        sticks = Sticks(
+            **{name: axis.sign * self._values.get(axis.number, 0.0) for name, axis in self._axes._asdict().items()}
+        )
+        if now_s - self._heard_s > SILENT_S and not sticks.centred:
+            return f"a stick is deflected, and the gamepad of the ground computer has sent nothing for {SILENT_S:g} s"
+        return sticks
+
+    def _read(self, now_s: float) -> None:
         for _ in range(READS_MAX):
             if self._file is None:
                 break
@@ -97,11 +115,7 @@ class Gamepad:
                 self.close()
                 break
             self.take(data)
-        if self._file is None:
-            return None
-        return Sticks(
-            **{name: axis.sign * self._values.get(axis.number, 0.0) for name, axis in self._axes._asdict().items()}
-        )
+            self._heard_s = now_s
 
     def take(self, data: bytes) -> None:
         """Take events of the device; an incomplete one is dropped."""

@@ -139,7 +139,9 @@ class Station:
         self._state_s = -math.inf
         self._ground_m = 0.0  # height of the ground in PX4's local frame, when it was last known
         self._out = Outbox()
-        self.gamepad: Callable[[], Sticks | None] | None = None  # a gamepad at this computer; None: it is gone
+        self.gamepad: Callable[[float], Sticks | str] | None = (
+            None  # at this computer, by the time; a text: why it has no sticks
+        )
         self.wrong_tokens = 0
         self.foreign = 0  # datagrams of senders on the link that are not the flight controller
         self.foreign_senders: tuple[str, ...] = ()  # addresses of the newest of them
@@ -279,9 +281,8 @@ class Station:
             return f"waiting for the flight controller's {missing[0]}"
         if (in_mode := aircraft.parameters["COM_RC_IN_MODE"]) in JOYSTICK_MODES_OFF:
             return f"the flight controller takes no joystick: COM_RC_IN_MODE is {in_mode:.0f}"
-        if self.gamepad is not None and self.gamepad() is None:
-            return "the gamepad of the ground computer is gone"
-        return ""
+        at_computer = "" if self.gamepad is None else self.gamepad(now_s)
+        return at_computer if isinstance(at_computer, str) else ""
 
     def _take_sample(self, client: int, message: StickSample, now_s: float) -> None:
         holder = self._holder
@@ -291,9 +292,9 @@ class Station:
             return  # the page sees an old state, or its samples waited on the way
         sticks = message.sticks
         if self.gamepad is not None:
-            at_computer = self.gamepad()
-            if at_computer is None:
-                self._stop("the gamepad of the ground computer is gone", now_s)
+            at_computer = self.gamepad(now_s)
+            if isinstance(at_computer, str):
+                self._stop(at_computer, now_s)
                 return
             sticks = at_computer
         sticks = self._shape.apply(sticks)

@@ -245,6 +245,21 @@ def test_a_gamepad_of_the_browser_moves_the_sticks_and_unplugging_it_stops_them(
         page.wait("!held && state.stopped === 'the gamepad is gone'")
 
 
+def test_a_deflected_gamepad_of_the_browser_that_falls_silent_stops_the_sticks(browser):
+    """Its radio has failed: the browser shows it as connected, with its last axes."""
+    with taken_by_a_gamepad(browser, gamepad(timestamp=1.0)) as (page, autopilot):
+        time.sleep(1.3)
+        assert page.run("held"), "at rest it has nothing to say"
+        page.run(
+            "window.pads[0].axes = [0, 0, 0, -0.5]; window.alive = setInterval(() => window.pads[0].timestamp += 1, 50)"
+        )
+        autopilot.arrival(lambda m: m.x > 450)
+        time.sleep(1.3)
+        assert page.run("held"), "a stick that is held still, of a gamepad that reports"
+        page.run("clearInterval(window.alive)")
+        page.wait("!held && state.stopped === 'a stick is deflected, and the gamepad is silent'")
+
+
 OTHERS = {
     "unplugged beside another": [None, gamepad(1, axes=[0.8, 1.0, -0.9, -1.0])],
     "another in its place": [gamepad(0, id="Other", axes=[0.8, 1.0, -0.9, -1.0])],

@@ -10,6 +10,7 @@ from pymavlink.dialects.v20 import common
 from companion.core.enums import FcuMode
 from companion.remote.aircraft import STREAMS
 from companion.remote.flight_modes import RANGE, SWITCH_S
+from companion.remote.gamepad import GONE
 from companion.remote.protocol import PROTOCOL
 from companion.remote.station import COMMAND_AGE_S, DEAD_MAN_S, KNOWN_MAX, UNKNOWN_MAX
 from companion.remote.sticks import RELEASED, Sticks
@@ -525,23 +526,24 @@ def test_a_lost_link_takes_the_sticks_away(remote):
     assert page.answers("take")[-1] == "no flight controller on the link"
 
 
-def test_a_gamepad_that_is_unplugged_takes_the_sticks_away(standing):
+@pytest.mark.parametrize("reason", [GONE, "the gamepad is silent"])
+def test_a_gamepad_without_sticks_takes_them_away(standing, reason):
     remote = standing
-    position = [None]
-    remote.station.gamepad = lambda: position[0]
+    position = [reason]
+    remote.station.gamepad = lambda now_s: position[0]
     page = remote.page()
     page.send(remote.now_s, type="take")
     remote.run(0.1)
-    assert "gamepad" in page.answers("take")[-1]
+    assert page.answers("take")[-1] == reason
     position[0] = RELEASED
     page.send(remote.now_s, type="take")
     remote.run(0.3)
     position[0] = Sticks(0.5, 0.0, 0.0, 0.0)
     remote.run(0.2)
     assert remote.sent[-1][1].x > 400, "the page's own sticks do not count"
-    position[0] = None
+    position[0] = reason
     remote.run(0.1)
-    assert not page.last("state")["you"]
+    assert not page.last("state")["you"] and page.last("state")["stopped"] == reason
 
 
 def test_streams_that_are_fast_enough_are_left_alone_and_missing_ones_requested():

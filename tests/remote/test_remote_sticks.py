@@ -12,7 +12,7 @@ from companion.core.enums import FcuMode
 from companion.core.frames import quat_from_rpy, quat_multiply
 from companion.remote import gamepad
 from companion.remote.flight_modes import FlightMode, StickModes
-from companion.remote.gamepad import AXIS, EVENT, INITIAL, Gamepad, parse_axes
+from companion.remote.gamepad import AXIS, EVENT, GONE, INITIAL, SILENT_S, Gamepad, parse_axes
 from companion.remote.sticks import PX4_EXPO, Sticks, StickShape, heading_rad, manual_control, shaped, unshaped
 from sitl.autopilot.sticks import EXPO, stick, tilted
 
@@ -111,12 +111,30 @@ def test_events_of_a_gamepad_become_sticks_until_it_is_unplugged(tmp_path, monke
     os.mkfifo(device)
     writer = os.open(device, os.O_RDWR)
     pad = Gamepad(str(device), parse_axes("0,-1,3,-4"))
-    assert pad() == (0.0, 0.0, 0.0, 0.0)
+    assert pad(0.0) == (0.0, 0.0, 0.0, 0.0)
     os.write(writer, EVENT.pack(0, -32767, AXIS | INITIAL, 4) + EVENT.pack(1, 16384, AXIS, 3) + EVENT.pack(2, 1, 1, 0))
     os.write(writer, EVENT.pack(3, -32768, AXIS, 0))
-    assert pad() == Sticks(ahead=1.0, right=pytest.approx(0.5, abs=1e-4), up=0.0, turn=-1.0)
+    assert pad(0.1) == Sticks(ahead=1.0, right=pytest.approx(0.5, abs=1e-4), up=0.0, turn=-1.0)
     os.close(writer)
-    assert pad() is None and pad() is None
+    assert pad(0.2) == pad(0.3) == GONE
+
+
+def test_a_deflected_gamepad_that_sends_nothing_has_no_sticks(tmp_path, monkeypatch):
+    """Its radio or battery has failed: the device stays, with the last position."""
+    monkeypatch.setattr(gamepad, "axes_of", lambda file: 6)
+    device = tmp_path / "js0"
+    os.mkfifo(device)
+    writer = os.open(device, os.O_RDWR)
+    pad = Gamepad(str(device), parse_axes("0,-1,3,-4"))
+    os.write(writer, EVENT.pack(0, -32767, AXIS, 4))
+    ahead = Sticks(1.0, 0.0, 0.0, 0.0)
+    assert pad(10.0) == pad(10.0 + SILENT_S) == ahead
+    assert "has sent nothing for 1 s" in pad(10.1 + SILENT_S)
+    os.write(writer, EVENT.pack(1, 1, 1, 0))  # a button: it is alive
+    assert pad(12.0) == ahead
+    os.write(writer, EVENT.pack(2, 500, AXIS, 4))
+    assert pad(12.1).centred and pad(1000.0).centred, "a gamepad at rest sends nothing"
+    os.close(writer)
 
 
 @pytest.mark.parametrize("device", ["/etc/passwd", "/dev/zero", "/dev/null"])

@@ -7,6 +7,8 @@ const SOONEST_MS = 8;       // between two samples while a stick moves; the remo
 const REACH = 92;           // of a knob from its centre, in units of the drawing
 const EXTENT = 216;         // of the drawing of a stick
 const RETRY_MS = 1000;
+const SILENT_MS = 1000;     // of a gamepad with a deflected stick, as SILENT_S of companion/remote/gamepad.py
+const CENTRED = 0.05;       // a stick nearer to its centre counts as released
 const STALE_S = 1.0;        // an older state, or a link that is silent for longer, says nothing about the aircraft: it is shown as unknown
 const NAMES = {
   STABILIZED: "Stabilized", ALTCTL: "Altitude", POSCTL: "Position", AUTO_LOITER: "Hold", AUTO_RTL: "Return", AUTO_LAND: "Land",
@@ -24,6 +26,7 @@ let held = false;           // this page has the sticks
 let wanted = false;         // the person has asked for them
 let source = "page";        // page, gamepad, or computer: a gamepad at the ground computer
 let taken = null;           // the gamepad of the sticks: index, id and number of axes when they were taken
+let heard = { said: "", at: 0 };  // what that gamepad showed when it last changed, and when
 let sentAt = 0;
 let final = false;          // refused for good: no further attempt
 let refusal = "";
@@ -221,7 +224,15 @@ function readGamepad() {
   const [turn, down, right, back] = found.axes;
   const inRange = value => Math.max(-1, Math.min(1, Number.isFinite(value) ? value : 0));
   Object.assign(sticks, { turn: inRange(turn), up: -inRange(down), right: inRange(right), ahead: -inRange(back) });
+  if (isSilent(found)) { release("a stick is deflected, and the gamepad is silent"); return; }
   draw();
+}
+
+// A gamepad whose radio or battery fails stays connected, with its last axes. Its timestamp is that of its last message.
+function isSilent(pad) {
+  const said = `${pad.timestamp} ${pad.axes}`, now = performance.now();
+  if (said !== heard.said) heard = { said, at: now };
+  return now - heard.at > SILENT_MS && Object.values(sticks).some(stick => Math.abs(stick) >= CENTRED);
 }
 
 function offerGamepad() {
