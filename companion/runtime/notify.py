@@ -5,7 +5,6 @@ silent for longer than $WATCHDOG_USEC is killed and started again. `companion.ru
 systemd, so that a process works in the same way under both.
 """
 
-import contextlib
 import math
 import os
 import socket
@@ -15,6 +14,7 @@ from collections.abc import Mapping
 from companion.core.text import plain
 
 PINGS_PER_TIMEOUT = 4  # so that one late step does no harm
+READY_AGAIN_S = 0.25  # between two attempts to report ready: the queue of a busy supervisor is full for a moment
 DATAGRAM_MAX = 4096
 CREDENTIALS = struct.Struct("3i")  # struct ucred of unix(7): process, user, group
 
@@ -31,16 +31,17 @@ class Notifier:
             self._socket.setblocking(False)
         self._ping_period_s = _timeout_s(environment) / PINGS_PER_TIMEOUT
         self._pinged_s = -math.inf
-        self._ready = False
+        self._ready_at_s = -math.inf  # of the next attempt; inf: it was sent
+        self.has_stepped = False  # the start is over
 
     def stepped(self, now_s: float) -> None:
-        """Report one step of the loop: READY=1 after the first, then WATCHDOG=1 `PINGS_PER_TIMEOUT` times per timeout.
+        """Report one step of the loop: READY=1 after the first, until it was sent, and WATCHDOG=1 `PINGS_PER_TIMEOUT` times per timeout.
 
         Only the step itself calls this, so that a loop which hangs, or is kept from its steps, becomes silent.
         """
-        if not self._ready:
-            self._ready = True
-            self._send("READY=1")
+        self.has_stepped = True
+        if now_s >= self._ready_at_s:
+            self._ready_at_s = math.inf if self._send("READY=1") else now_s + READY_AGAIN_S
         if now_s - self._pinged_s >= self._ping_period_s:
             self._pinged_s = now_s
             self._send("WATCHDOG=1")
@@ -49,10 +50,14 @@ class Notifier:
         """One line for ``systemctl status``."""
         self._send("STATUS=" + " ".join(plain(text).split()))
 
-    def _send(self, text: str) -> None:
+    def _send(self, text: str) -> bool:
+        """Whether it was sent; the process goes on when its supervisor is gone or busy."""
         if self._socket is not None:
-            with contextlib.suppress(OSError):  # the process goes on when its supervisor is gone or busy
+            try:
                 self._socket.sendto(text.encode("utf-8", "replace"), self._address)
+            except OSError:
+                return False
+        return True
 
 
 def _timeout_s(environment: Mapping[str, str]) -> float:

@@ -7,14 +7,17 @@ The manager starts them all; on an aircraft each has a systemd unit of its own (
 import argparse
 import contextlib
 import hashlib
+import math
 import os
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
@@ -282,8 +285,8 @@ def silence_s(name: str, context: Context) -> float:
     return context.vehicle.safety.state_age_s + MISSION_STOPS_S + TOPICS["reference"].max_age_s
 
 
-def run(name: str, context: Context) -> None:
-    """Be the process ``name`` until a signal ends it; raises `UserError` at the start."""
+def run(name: str, context: Context, notifier: Notifier | None = None) -> None:
+    """Be the process ``name`` until a signal ends it; raises `UserError` at the start. notifier: of the supervisor, if any."""
     spec = next((spec for spec in PROCESSES if spec.name == name), None)
     if spec is None:
         raise ConfigError(f"{name}: no such process (there are: {', '.join(spec.name for spec in PROCESSES)})")
@@ -291,19 +294,19 @@ def run(name: str, context: Context) -> None:
     own_folder(context.bus_folder)
     link = context.fcu_url or context.vehicle.fcu.url if spec.name == ProcessName.FCU else ""
     with Hold(context.bus_folder, spec.name, link) as hold:
-        _run(spec, context, stop, hold)
+        _run(spec, context, stop, hold, notifier or Notifier({}))
 
 
-def _run(spec: ProcessSpec, context: Context, stop: StopFlag, hold: Hold) -> None:
+def _run(spec: ProcessSpec, context: Context, stop: StopFlag, hold: Hold, notifier: Notifier) -> None:
     _yield_when_scarce(spec)
     files = fingerprint(context.vehicle_file, context.mission_file)
     if spec.uses_opencv:
         _one_opencv_thread()
     if spec.name == ProcessName.CAMERA:
-        _run_camera(context, stop, files, hold)
+        _run_camera(context, stop, files, hold, notifier)
         return
     if spec.for_inspection and context.plan.inspection is None:
-        _idle(stop, hold)
+        _idle(stop, hold, notifier)
         return
     node = build_node(spec.name, context, spec.options(context))
     device = spec.open_device(context) if spec.open_device is not None else None
@@ -312,20 +315,19 @@ def _run(spec: ProcessSpec, context: Context, stop: StopFlag, hold: Hold) -> Non
     bus = ZmqBus(context.bus_folder, spec.name, inputs, hold)
     settle_memory()
     try:
-        run_node(node, bus, lambda: bool(stop), device, Notifier(), silence_s(spec.name, context), files)
+        run_node(node, bus, lambda: bool(stop), device, notifier, silence_s(spec.name, context), files)
     finally:
         node.close()
         bus.close()
 
 
-def _idle(stop: StopFlag, hold: Hold) -> None:
+def _idle(stop: StopFlag, hold: Hold, notifier: Notifier) -> None:
     """Be a process that the mission does not need: systemd starts them all."""
-    notifier = Notifier()
-    notifier.status("nothing to do in this mission")
+    status = "nothing to do in this mission"
     while not stop:
         notifier.stepped(monotonic_s())
-        if said := hold.restore():
-            notifier.status(said)
+        status = hold.restore() or status
+        notifier.status(status)
         time.sleep(IDLE_S)
 
 
@@ -344,7 +346,7 @@ def _one_opencv_thread() -> None:
     cv2.setNumThreads(1)
 
 
-def _run_camera(context: Context, stop: StopFlag, files: str, hold: Hold) -> None:
+def _run_camera(context: Context, stop: StopFlag, files: str, hold: Hold, notifier: Notifier) -> None:
     from companion.tracking.cameras import open_source
     from companion.tracking.stereo_devices import StereoDeviceSource
 
@@ -355,7 +357,7 @@ def _run_camera(context: Context, stop: StopFlag, files: str, hold: Hold) -> Non
     settle_memory()
     try:
         stopped, name = lambda: bool(stop), ProcessName.CAMERA
-        run_camera(source, bus, stopped, name, camera.rate_hz, Notifier(), others, files)
+        run_camera(source, bus, stopped, name, camera.rate_hz, notifier, others, files)
     finally:
         bus.close()
 
@@ -380,34 +382,71 @@ def _run_facts(text: str) -> dict[str, Any]:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+class _Parser(argparse.ArgumentParser):
+    """Arguments whose refusal is an error of the user like that of a file: argparse ends the process."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(message)
+
+
+def _limit(variable: str, text: str) -> float:
+    """A limit of an environment variable: finite, 0 or more."""
+    try:
+        limit = float(text)
+    except ValueError:
+        limit = math.nan
+    if not (math.isfinite(limit) and limit >= 0.0):
+        raise argparse.ArgumentTypeError(f"{variable} = '{text}': must be a number, 0 (no limit) or more")
+    return limit
+
+
 def main() -> int:
-    """Entry of one process; exit status 2 with one line when the start is refused."""
-    parser = argparse.ArgumentParser(prog="companion.runtime.processes")
+    """Entry of one process. A start that fails is one line for ``systemctl status``, then a pause.
+
+    systemd restarts the process at once: without the pause, eight processes that cannot start would keep the machine busy. One that has made
+    a step is started again without it. Exit status 2 when the user can mend the start, 1 for any other error.
+    """
+    pausing = _Parser(add_help=False, allow_abbrev=False)
+    pausing.add_argument("--pause-when-refused", type=float, default=0.0, help="seconds before a failed start ends")
+    pause_s, notifier = 0.0, Notifier()
+    try:
+        pause_s = pausing.parse_known_args()[0].pause_when_refused  # first: the other arguments may be wrong
+        name, context = _arguments(pausing)
+        run(name, context, notifier)
+    except (Exception, SystemExit) as error:
+        if isinstance(error, SystemExit) and not error.code:
+            raise
+        line = plain(str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}")
+        with contextlib.suppress(OSError):  # a full disk: the exit status says enough
+            if not isinstance(error, UserError):
+                traceback.print_exc()
+            print(f"{sys.argv[1] if len(sys.argv) > 1 else 'companion'}: {line}", file=sys.stderr)
+        if not notifier.has_stepped:
+            notifier.status(line)
+            time.sleep(pause_s)
+        return 2 if isinstance(error, UserError) else 1
+    return 0
+
+
+def _arguments(pausing: argparse.ArgumentParser) -> tuple[str, Context]:
+    """Name and context of the process by the command line; raises `ConfigError`."""
+    parser = _Parser(prog="companion.runtime.processes", parents=[pausing])
     parser.add_argument("name")
     parser.add_argument("--vehicle", type=Path, required=True)
     parser.add_argument("--mission", type=Path, required=True)
     parser.add_argument("--fcu", default="")
     parser.add_argument("--bus", type=Path, required=True)
     parser.add_argument("--log", type=Path, required=True, help="file, or a folder that gets one for each flight")
-    parser.add_argument("--log-max-mb", type=float, default=0.0, help="with a folder: delete the oldest flights beyond")
-    parser.add_argument("--log-max-days", type=float, default=0.0, help="likewise; 0: no limit")
+    mb, days = (partial(_limit, f"COMPANION_LOG_MAX_{unit}") for unit in ("MB", "DAYS"))
+    parser.add_argument("--log-max-mb", type=mb, default=0.0, help="with a folder: delete the oldest flights beyond")
+    parser.add_argument("--log-max-days", type=days, default=0.0, help="likewise; 0: no limit")
     parser.add_argument("--scenario", type=Path, default=None, help="of a simulated flight, for its log")
     parser.add_argument("--run", type=_run_facts, default={}, help="how it is flown, as JSON, for the log")
     parser.add_argument("--former", type=Path, default=None, help="file of what former flights photographed")
-    parser.add_argument("--pause-when-refused", type=float, default=0.0, help="seconds before a refused start ends")
     given = parser.parse_args()
     files = given.vehicle, given.mission, given.fcu, given.bus, given.log
     limits = given.log_max_mb, given.log_max_days
-    try:
-        run(given.name, Context(*files, *limits, given.scenario, given.run, given.former))
-    except UserError as error:
-        with contextlib.suppress(OSError):  # a full disk: the exit status says enough
-            print(f"{given.name}: {plain(str(error))}", file=sys.stderr)
-        Notifier().status(str(error))
-        # systemd restarts the process at once; without this pause a refused start would keep the machine busy.
-        time.sleep(given.pause_when_refused)
-        return 2
-    return 0
+    return given.name, Context(*files, *limits, given.scenario, given.run, given.former)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from companion.core.folders import Hold, Holder, holder
 from companion.runtime import bus_folders, fly, processes
 from companion.runtime.bus_folders import flight_on_link, newest_bus, remove_left_behind
 from companion.runtime.manager import wait_until
+from companion.runtime.notify import Notifier
 from companion.view.live import LiveSource
 
 ROOT = Path(__file__).parents[2]
@@ -152,7 +153,7 @@ def test_a_process_without_work_and_a_view_hold_their_names_again(tmp_path):
 
     with Hold(tmp_path, "payload") as hold:
         (tmp_path / "payload.lock").unlink()
-        processes._idle(Stop(), hold)
+        processes._idle(Stop(), hold, Notifier({}))
         assert holder(tmp_path, "payload") is not None
     source = LiveSource(tmp_path, {})
     (tmp_path / "view.lock").unlink()

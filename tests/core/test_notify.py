@@ -1,5 +1,6 @@
 """A process notifies its supervisor when it steps, and only then; systemd's protocol, both ends."""
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -30,6 +31,23 @@ def test_the_first_step_reports_ready_and_further_steps_reset_the_watchdog(notif
     assert received(notify_socket) == []  # four times per timeout are enough
     notifier.stepped(10.25)
     assert received(notify_socket) == ["WATCHDOG=1"]
+
+
+def test_ready_is_reported_again_until_it_was_sent(tmp_path):
+    """A supervisor whose queue is full for a moment would end the process 20 s later, in flight."""
+    name = tmp_path / "notify"
+    notifier = Notifier({"NOTIFY_SOCKET": str(name), "WATCHDOG_USEC": "1000000"})
+    notifier.stepped(0.0)  # nothing listens yet
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
+        supervisor.bind(str(name))
+        supervisor.setblocking(False)
+        for step in range(1, 11):
+            notifier.stepped(0.1 * step)
+        sent = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                sent.append(supervisor.recv(100))
+    assert sent == [b"READY=1", *3 * [b"WATCHDOG=1"]]
 
 
 def test_a_status_is_one_line(notify_socket):
