@@ -1,9 +1,10 @@
 """Which files a flight is made from.
 
-One list for the log that keeps them (`flight_record`), for the start that compares them (`fingerprint` in
-`runtime.processes`), for a flight that goes on after another (`runtime.resume`) and for the live view.
+One list for the log that keeps them (`flight_record`), for the start that compares them (`fingerprint`), for a flight that goes on after
+another (`runtime.resume`) and for the live view.
 """
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,6 +56,21 @@ def input_files(vehicle: Path | None = None, mission: Path | None = None, scenar
         found = _beside(tables["world"], _by_itself(solid.get(key) for solid in solids for key in ("file", "texture")))
         world_files = {name: path for name, path in found.items() if path.is_file()}
     return InputFiles(tables, dictionaries, plans, world_files)
+
+
+def fingerprint(vehicle: Path | None, mission: Path) -> str:
+    """Of what the files of a flight on an aircraft say, with their bases; vehicle None: of the mission alone.
+
+    A process keeps what it read at its start. One that was started again, or alone, after an edit flies with other numbers
+    than the rest. "unreadable": a file cannot be read, which the processes that need it refuse by its name.
+    """
+    try:
+        files = input_files(vehicle, mission)
+        said = [read_layered(files.tables[name]) for name in sorted(files.tables)]
+        said += [texts(files.dictionaries), texts(files.plans)]
+    except ConfigError:
+        return "unreadable"
+    return hashlib.sha256(repr(said).encode()).hexdigest()[:12]
 
 
 def dictionary_files(site: Path) -> dict[str, Path]:

@@ -4,11 +4,11 @@ from pathlib import Path
 
 from companion.core.clock import monotonic_s
 from companion.core.enums import ProcessName
+from companion.core.input_files import fingerprint
 from companion.core.messages import Health
 from companion.core.subscriber import Subscriber
 from companion.preflight.report import PreflightCheck, failed, ok, skipped
 from companion.runtime.bus_folders import has_sockets
-from companion.runtime.processes import fingerprint
 
 NAME = "running stack"
 WATCH_S = 1.5  # a process reports twice a second

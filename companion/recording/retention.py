@@ -145,9 +145,14 @@ def _begun_armed(mark: Path) -> bool:
 def is_written(log: Path) -> bool:
     """Whether a process writes a log at present, or that cannot be found out."""
     try:
-        descriptor = os.open(log, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        return is_locked(log, os.O_NOFOLLOW)
     except OSError:
         return True
+
+
+def is_locked(log: Path, flags: int = 0) -> bool:
+    """Whether a process writes a log at present; raises `OSError` where the file cannot be opened. flags: of open(2), further ones."""
+    descriptor = os.open(log, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

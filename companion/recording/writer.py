@@ -135,6 +135,7 @@ class LogWriter:
     metadata: text by name, e.g. the vehicle and mission files; `software_facts` and the start time are added.
     start_s: companion time of the start [s], None: the arrival of the first message; start_wall: the same moment on
     the wall clock, default now. disk: brings what was written onto the disk; None: that is left to the operating system.
+    later: metadata that may not be known when the log begins; asked at each `flush` until it returns them.
     Raises `ConfigError` if the log cannot be created; nothing raises afterwards.
     """
 
@@ -145,8 +146,10 @@ class LogWriter:
         start_s: float | None = None,
         start_wall: datetime.datetime | None = None,
         disk: Disk | None = None,
+        later: Callable[[], dict[str, str] | None] | None = None,
     ) -> None:
         self.path = Path(path)
+        self._later = later
         self.continues = metadata.get("continues", "")  # log of the flight that this one is a part of
         self._disk = disk or DirectDisk()
         self._photographs: deque[_Photograph] = deque()  # that wait for the disk
@@ -221,10 +224,24 @@ class LogWriter:
         if not self._closed:
             if self._spool.deleted:
                 self._begin_again()
+            self._add_later()
             self._pack()
         self._drain()
         self._save_photographs()
         self._note_failures()
+
+    def _add_later(self) -> None:
+        """Write the metadata that are known now, also into a log that begins again."""
+        try:
+            facts = None if self._later is None else self._later()
+        except Exception as error:  # nothing raises in flight
+            facts = {}
+            self.note_error(f"{self.path}: further metadata: {error}")
+        if facts is not None:
+            self._later = None
+            self._metadata |= facts
+            if facts:
+                self._mcap.add_metadata(METADATA, facts)
 
     def _pack(self) -> None:
         pending, self._pending = self._pending, []

@@ -6,7 +6,6 @@ The manager starts them all; on an aircraft each has a systemd unit of its own (
 
 import argparse
 import contextlib
-import hashlib
 import math
 import os
 import sys
@@ -23,11 +22,11 @@ import msgspec
 
 from companion.core.bus import ZmqBus
 from companion.core.clock import monotonic_s
-from companion.core.config import ConfigError, load, read_layered
+from companion.core.config import ConfigError, load
 from companion.core.enums import ProcessName
 from companion.core.errors import UserError
 from companion.core.folders import Hold, own_folder
-from companion.core.input_files import input_files, texts
+from companion.core.input_files import fingerprint
 from companion.core.messages import TOPICS
 from companion.core.site import Site
 from companion.core.text import plain
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
 
 # In the run of a flight: a start by itself was allowed; the switch by which it starts, in the place of the mission's start.
 YES_AUTO, RC_SWITCH = "yes_auto", "rc_switch"
+RESUME = "COMPANION_RESUME"  # of the units
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,8 @@ class Context:
     log_max_days: float = 0.0
     scenario_file: Path | None = None  # of a simulated flight
     run: dict[str, Any] = field(default_factory=dict)  # how it is flown, see `companion.runtime.flight_record`
-    former_file: Path | None = (
-        None  # what former flights took, see `companion.runtime.former_flights`; None: as the run says
-    )
+    former_file: Path | None = None  # what former flights took, see `runtime.former_flights`; None: as the run says
+    resume: str = ""  # log or folder that it has to be of
 
     @property
     def photographed(self) -> list[tuple[str, int, int]]:
@@ -71,7 +70,7 @@ class Context:
         if self.former_file is not None and self.plan.inspection is not None:
             from companion.runtime.former_flights import read
 
-            return read(self.former_file)
+            return read(self.former_file, self.mission_file, self.resume)
         return [(str(item), int(row), int(column)) for item, row, column in self.run.get("photographed", [])]
 
     @property
@@ -154,15 +153,24 @@ def _recorder_options(context: Context) -> NodeOptions:
     from companion.runtime.flight_record import flight_metadata
     from companion.runtime.resume import run_with
 
-    run = context.run
-    with contextlib.suppress(ConfigError):  # a log is written in any case; the mission says what is wrong
-        run = run_with(run, context.photographed)
-    metadata = flight_metadata(context.vehicle_file, context.mission_file, context.scenario_file, run)
+    metadata = flight_metadata(context.vehicle_file, context.mission_file, context.scenario_file, context.run)
     log, disk = context.log_file, DiskThread()
+    files = fingerprint(None, context.mission_file)
+
+    def run_known() -> dict[str, str] | None:
+        """The run with what former flights of the mission of this log took; None: not known yet. A log waits for no other one."""
+        if fingerprint(None, context.mission_file) != files:
+            return None
+        try:
+            run = run_with(msgspec.json.decode(metadata["run"]), context.photographed)
+        except ConfigError:  # the mission says what is wrong
+            return None
+        return {"run": msgspec.json.encode(run).decode()}
 
     def writer(path: Path, continued: Path | None = None) -> LogWriter:
-        facts = metadata if continued is None else metadata | {"continues": continued.name}
-        return LogWriter(path, facts, start_s=monotonic_s(), disk=disk)
+        known = run_known()
+        facts = metadata | (known or {}) | ({} if continued is None else {"continues": continued.name})
+        return LogWriter(path, facts, start_s=monotonic_s(), disk=disk, later=run_known if known is None else None)
 
     if not log.is_dir():
         name = free_name(log)
@@ -245,21 +253,6 @@ def onboard_processes(bundle: str | None, simulated: bool, inspection: bool = Fa
     """The processes of the table that a mission starts; bundle: the mission's, None without."""
     started = (row for row in PROCESSES if (row.simulated or not simulated) and (inspection or not row.for_inspection))
     return [ProcessName(row.name) for row in started if bundle is not None or row.name not in NEED_A_BUNDLE]
-
-
-def fingerprint(vehicle_file: Path, mission_file: Path) -> str:
-    """Of what the files of a flight on an aircraft say, with their bases.
-
-    A process keeps what it read at its start. One that was started again, or alone, after an edit flies with other numbers
-    than the rest. "unreadable": a file cannot be read, which the processes that need it refuse by its name.
-    """
-    try:
-        files = input_files(vehicle_file, mission_file)
-        said = [read_layered(files.tables[name]) for name in sorted(files.tables)]
-        said += [texts(files.dictionaries), texts(files.plans)]
-    except ConfigError:
-        return "unreadable"
-    return hashlib.sha256(repr(said).encode()).hexdigest()[:12]
 
 
 # When memory runs out, the kernel ends the process with the largest score: memory in thousandths of the machine's, and
@@ -443,10 +436,13 @@ def _arguments(pausing: argparse.ArgumentParser) -> tuple[str, Context]:
     parser.add_argument("--scenario", type=Path, default=None, help="of a simulated flight, for its log")
     parser.add_argument("--run", type=_run_facts, default={}, help="how it is flown, as JSON, for the log")
     parser.add_argument("--former", type=Path, default=None, help="file of what former flights photographed")
+    parser.add_argument(
+        "--resume", default=os.environ.get(RESUME, ""), help=f"with --former: as ${RESUME}, the default"
+    )
     given = parser.parse_args()
     files = given.vehicle, given.mission, given.fcu, given.bus, given.log
     limits = given.log_max_mb, given.log_max_days
-    return given.name, Context(*files, *limits, given.scenario, given.run, given.former)
+    return given.name, Context(*files, *limits, given.scenario, given.run, given.former, given.resume)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ site: the take-off point, the places of bundles and the marker file. Speeds and 
 other items, another camera or another site is one of another plan. A blurred photograph is taken again. So is one of a
 flight that is older than `inspection.resume_days`, in a folder: the same inspection was flown before. A log that is named itself counts at any age.
 The age is by the clock of the computer, which may have been wrong without a clock battery: where that shows, the newest flight counts.
+So does one that is dated in the future, whose age is not known; an older one with such a date does not.
 
 A rehearsal has the same mission and the same folder as the flight of the aircraft, and its log looks the same: an aircraft
 goes on after flights of aircraft alone.
@@ -12,31 +13,40 @@ goes on after flights of aircraft alone.
 
 import datetime
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from companion.core.config import ConfigError, Tables, read_layered
-from companion.core.enums import CaptureOutcome
 from companion.core.frames import quat_from_rpy, rotation_matrix
 from companion.core.input_files import dictionary_files, plan_files, texts
-from companion.core.messages import Capture, PayloadStatus
 from companion.planning.sections import RESUME_DAYS
 from companion.planning.stations import HELD_M
-from companion.recording.inspection import place_difference, rules_of_log, utc_offset_of
-from companion.recording.log import Log, read_log
-from companion.recording.retention import StoredFlight
+from companion.recording.inspection import place_difference, rules_of_log
+from companion.recording.log import Log, parts, read_log
+from companion.recording.retention import StoredFlight, is_locked
+from companion.runtime.log_readings import RUN_KEY as RUN_KEY
+from companion.runtime.log_readings import Place as Place
+from companion.runtime.log_readings import (
+    Reading,
+    Readings,
+    flown_before,
+    head_of,
+    places_of,
+    run_of,
+    written_at,
+)
 
-Place = tuple[str, int, int]
 LOGS = ("flight.mcap", "*/flight.mcap", "*.mcap")  # in a folder: of one flight, of flights, of an aircraft's recorder
 AIRCRAFT = "aircraft"  # kind of a run, see `companion.runtime.flight_record`; all others are simulated
-RUN_KEY = "photographed"  # in the run of a log: what the flights before had taken
 FIRST_YEAR = 2026  # no flight of this stack is older: a clock that says so was not set
-CLOCK_SET_S = 60.0  # the clock moved by more in a flight: it was set, not slewed
+AHEAD = datetime.timedelta(days=1)  # of the present clock: the age of a later flight is not known
+PART = re.compile(r"(.+)_[1-9][0-9]{0,3}")  # name of a log that a restarted recorder went on with
 
 
 class OtherPlan(ConfigError):
@@ -65,59 +75,75 @@ def photographed(
     simulated: bool = False,
     say: Callable[[str], None] = lambda line: None,
     now: datetime.datetime | None = None,
+    kept: Path | None = None,
 ) -> list[Place]:
     """The sharp photographs that former flights of a mission have taken, in order.
 
     named: logs; or folders, of which the logs of this plan and kind count. simulated: for a simulated flight, of which simulated
     ones count, and an aircraft's where its log is named itself. say: called with a line on the logs of a folder that count, and on those
-    that do not. now: by the clock, if not given.
+    that do not. now: by the clock, if not given. kept: a file that keeps what logs of a folder said, see `log_readings`.
     Raises `ConfigError`, one line, for a log of another plan or kind, a file that is no log, a folder without a log that counts but
     with a recent one that cannot be read; `NoFormerFlight` for a folder without a log of this plan and kind.
     """
     found: set[Place] = set()
+    readings = Readings(kept)
     for path in named:
         if not path.is_dir():
-            found |= _of_log(read_log(path, ("capture",)), mission, (simulated, False) if simulated else (False,))
+            log = read_log(path, ("capture",))
+            _require_plan(log, mission, (simulated, False) if simulated else (False,))
+            found |= places_of(log)
             continue
-        found |= _of_folder(path, mission, simulated, say, now or datetime.datetime.now(datetime.UTC))
+        found |= _of_folder(path, mission, simulated, say, now or datetime.datetime.now(datetime.UTC), readings)
     return sorted(found)
 
 
-class _Flight(NamedTuple):
-    """A flight of the plan. at: when it was flown, None unknown; clock_set: the clock was set in it, which makes `at` right."""
-
-    places: set[Place]
-    at: datetime.datetime | None
-    clock_set: bool
-
-
 def _of_folder(
-    folder: Path, mission: Path, simulated: bool, say: Callable[[str], None], now: datetime.datetime
+    folder: Path, mission: Path, simulated: bool, say: Callable[[str], None], now: datetime.datetime, readings: Readings
 ) -> set[Place]:
     """The photographs of the logs in a folder that count; see `photographed`."""
-    logs = sorted({file for pattern in LOGS for file in folder.glob(pattern)})
+    logs = _logs_in(folder)
     days = _resume_days(mission)
     oldest = now - datetime.timedelta(days=days)
-    flights: dict[Path, _Flight] = {}
     skipped: Counter[str] = Counter()
-    unreadable = ""
+    unreadable: list[str] = []
+
+    def skip(log: Path, error: ConfigError) -> None:
+        kind, why = next((kind, text) for kind, text in SKIPPED.items() if isinstance(error, kind))
+        skipped[why.format(kind="aircraft" if simulated else "simulated flights")] += 1
+        if kind is ConfigError and _may_be_recent(log, oldest):
+            unreadable.append(str(error))
+
+    of_plan: list[Path] = []
     for log in logs:
         try:
-            read = read_log(log, ("capture", "payload"))
-            flights[log] = _Flight(_of_log(read, mission, (simulated,)), *_flown_at(read, simulated))
+            _require_plan(head_of(log), mission, (simulated,))
+            of_plan.append(log)
         except ConfigError as error:
-            kind, why = next((kind, text) for kind, text in SKIPPED.items() if isinstance(error, kind))
-            skipped[why.format(kind="aircraft" if simulated else "simulated flights")] += 1
-            if kind is ConfigError and _may_be_recent(log, oldest):
-                unreadable = unreadable or str(error)
+            skip(log, error)
+    flights: dict[Path, Reading] = {}
+    for log in sorted(of_plan, key=_place_in_order, reverse=True):
+        try:  # the newest that can be read is read in any case: it may count at any age
+            before = flown_before(log, oldest) if flights else None
+            flights[log] = readings.of(log, simulated) if before is None else Reading([], before.timestamp())
+        except ConfigError as error:
+            skip(log, error)
+    readings.forget_all_but(logs)
     old = {log for log, flight in flights.items() if flight.at is not None and flight.at < oldest}
-    newest = max(flights, key=_place_in_order, default=None)
-    if newest in old and (doubt := _doubt(flights[newest], logs, now)):
+    ahead = {log for log, flight in flights.items() if flight.at is not None and flight.at > now + AHEAD}
+    newest = next(iter(flights), None)
+    if newest in ahead:
+        ahead.remove(newest)
+        say(f"{newest}: counts, though it is dated {_days([flights[newest].at])}, after the present clock")
+    if newest in old and (doubt := _doubt(newest, flights[newest], logs, now)):
         old.remove(newest)
         say(f"{newest}: counts at its age, because {doubt}")
-    if old:
-        skipped[f"older than inspection.resume_days = {days} (of {_days(flights[log].at for log in old)})"] = len(old)
-    counting = [flight for log, flight in flights.items() if log not in old]
+    for left_out, why in (
+        (old, f"older than inspection.resume_days = {days}"),
+        (ahead, "dated after the present clock, and not the newest"),
+    ):
+        if left_out:
+            skipped[f"{why} (of {_days(flights[log].at for log in left_out)})"] = len(left_out)
+    counting = [flight for log, flight in flights.items() if log not in old | ahead]
     if counting:
         say(f"{folder}: {len(counting)} of {len(logs)} logs count, of {_days(flight.at for flight in counting)}")
     if skipped:
@@ -125,7 +151,7 @@ def _of_folder(
         say(f"{folder}: {skipped.total()} of {len(logs)} logs do not count: {detail}")
     if unreadable and not counting:
         raise ConfigError(
-            f"{unreadable}; it may be of a flight of {mission.name}: move it out of the folder, or name the logs"
+            f"{unreadable[0]}; it may be of a flight of {mission.name}: move it out of the folder, or name the logs"
         )
     if not counting:
         raise NoFormerFlight(
@@ -135,35 +161,43 @@ def _of_folder(
     return set().union(*(flight.places for flight in counting))
 
 
+def ended_logs(folder: Path) -> set[Path]:
+    """The files of the logs of a folder that no process writes any more."""
+    return {file for pattern in LOGS for file in folder.glob(pattern) if not _is_locked(file)}
+
+
+def _logs_in(folder: Path) -> list[Path]:
+    """The logs of a folder that have ended; a part that a restarted recorder wrote is no log of its own."""
+    logs = ended_logs(folder)
+    begun = {log.with_name(f"{match[1]}{log.suffix}") for log in logs if (match := PART.fullmatch(log.stem))}
+    further = {part for log in begun & logs for part in parts(log)[1:]}
+    return sorted(logs - further)
+
+
+def _is_locked(log: Path) -> bool:
+    try:
+        return is_locked(log)
+    except OSError:  # what is wrong with it is said where it is read
+        return False
+
+
 def _resume_days(mission: Path) -> int:
     """Of the mission file; the default where it cannot be read: the file is read in full after this."""
     days = read_layered(mission).get("inspection", {}).get("resume_days", RESUME_DAYS)
     return days if isinstance(days, int) and 0 < days < 10_000 else RESUME_DAYS
 
 
-def _flown_at(log: Log, simulated: bool) -> tuple[datetime.datetime | None, bool]:
-    """When a log was flown, and whether the clock was set in the flight, so that this is right.
+def _doubt(newest: Path, flight: Reading, logs: Iterable[Path], now: datetime.datetime) -> str:
+    """Why the age of the newest flight of the plan is not known; "" it is. logs: all of the folder.
 
-    By the clock at the end of the flight, which may have been set after the log was begun; else at its beginning; else by the time of the
-    file. A simulated camera may have a clock of its own, the same in each flight.
+    A log dated in the future is a reason only where it was written after the flight, by its number: one of before, and one
+    without a number, would make flights of any age count for ever.
     """
-    offset_s = math.nan if simulated else utc_offset_of(log)
-    began_ns = log.clock_offset_ns()
-    clock_set = bool(began_ns) and abs(offset_s - began_ns * 1e-9) > CLOCK_SET_S  # NaN: no
-    try:
-        if math.isfinite(offset_s):
-            stamp_s = max(status.stamp_s for status in log.of(PayloadStatus) if math.isfinite(status.utc_offset_s))
-            return datetime.datetime.fromtimestamp(stamp_s + offset_s, datetime.UTC), clock_set
-        return datetime.datetime.fromisoformat(log.metadata["start_time"]).astimezone(datetime.UTC), False
-    except (KeyError, ValueError, OverflowError, OSError):
-        return _written(log.path), False
-
-
-def _doubt(flight: _Flight, logs: Iterable[Path], now: datetime.datetime) -> str:
-    """Why the age of the newest flight of the plan is not known; "" it is. logs: all of the folder."""
     if flight.at is not None and flight.at.year < FIRST_YEAR:
         return f"the clock said {flight.at.date()}: it was not set"
-    latest = max((at for log in logs if (at := _written(log)) is not None), default=now)
+    number, *_ = _place_in_order(newest)
+    since = [log for log in logs if log == newest or _place_in_order(log)[0] > number]
+    latest = max((at for log in since if (at := written_at(log)) is not None), default=now)
     if now < latest and not flight.clock_set:
         return f"the clock says {now.date()}, before a log of {latest.date()}: one of them is wrong"
     return ""
@@ -171,21 +205,13 @@ def _doubt(flight: _Flight, logs: Iterable[Path], now: datetime.datetime) -> str
 
 def _may_be_recent(log: Path, oldest: datetime.datetime) -> bool:
     """Whether a log that cannot be read may be of the battery before. An empty file holds no photograph."""
-    written = _written(log)
+    written = written_at(log)
     return written is None or (written >= oldest and log.stat().st_size > 0)
-
-
-def _written(log: Path) -> datetime.datetime | None:
-    """When a file was last written to, by the clock of that moment; None: it cannot be asked."""
-    try:
-        return datetime.datetime.fromtimestamp(log.stat().st_mtime, datetime.UTC)
-    except (OSError, ValueError, OverflowError):
-        return None
 
 
 def _place_in_order(log: Path) -> tuple[int, float, str]:
     """By the number in the name, as the recorder orders flights; without one by the time of the file."""
-    written = _written(log)
+    written = written_at(log)
     return StoredFlight(log, (), 0.0, 0.0 if written is None else written.timestamp()).place
 
 
@@ -195,21 +221,13 @@ def _days(times: Iterable[datetime.datetime | None]) -> str:
     return " to ".join(dict.fromkeys((min(dates), max(dates))))
 
 
-def _of_log(log: Log, mission: Path, kinds: Sequence[bool]) -> set[Place]:
-    """kinds: that count; True: simulated."""
+def _require_plan(log: Log, mission: Path, kinds: Sequence[bool]) -> None:
+    """Raise `ConfigError` for a log of another plan or kind. log: its head is enough. kinds: that count; True: simulated."""
     path = log.path
     if difference := _other_plan(log, mission):
         raise OtherPlan(f"{path}: a log of another plan: {difference}")
-    try:
-        run = msgspec.json.decode(log.metadata.get("run", "{}"), type=dict[str, Any])
-        before = {(str(item), int(row), int(column)) for item, row, column in run.get(RUN_KEY, [])}
-    except (msgspec.MsgspecError, TypeError, ValueError) as error:
-        raise ConfigError(f"{path}: the run in the log cannot be read: {error}") from None
-    if _is_simulated(log, run) not in kinds:
+    if _is_simulated(log, run_of(log)) not in kinds:
         raise OtherKind(f"{path}: a log of a simulated flight: an aircraft goes on after flights of aircraft alone")
-    # The best capture of a photograph counts, as in the report: a sharp one that came after a blurred one.
-    now = {(m.item, m.row, m.column) for m in log.of(Capture) if m.outcome == CaptureOutcome.TAKEN}
-    return now | before
 
 
 def _is_simulated(log: Log, run: dict[str, Any]) -> bool:

@@ -10,11 +10,11 @@ import pytest
 from rich.console import Console
 
 from companion.core.errors import OutputError
-from companion.core.input_files import input_files
+from companion.core.input_files import fingerprint, input_files
 from companion.core.messages import MissionStatus
 from companion.mission.plan import load_plan
 from companion.runtime.fly import Ending, conclude, ending_line
-from companion.runtime.processes import PROCESSES, YES_AUTO, Context, fingerprint, onboard_processes
+from companion.runtime.processes import PROCESSES, YES_AUTO, Context, onboard_processes
 
 ROOT = Path(__file__).parents[2]
 

@@ -142,11 +142,16 @@ def test_systemd_finds_nothing_wrong_with_a_unit(installed, name):
     assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
 
 
-def test_the_mission_waits_for_what_former_flights_took():
-    reads, mission, recorder = settings(UNITS / RESUME), unit("mission"), unit("recorder")
-    assert reads["Service.Type"] == ["oneshot"] and reads["Service.RemainAfterExit"] == ["yes"]  # not at each restart
+def test_each_start_of_the_mission_lets_the_former_flights_be_read_and_no_unit_waits_for_it():
+    """The mission refuses a file that is not of its files or not of all flights; in the air the one of power-on is at hand."""
+    reads, mission = settings(UNITS / RESUME), unit("mission")
+    assert reads["Service.Type"] == ["oneshot"] and "Service.RemainAfterExit" not in reads  # it runs at each start
+    assert reads["Service.RuntimeDirectoryPreserve"] == ["yes"] and reads["Unit.StartLimitIntervalSec"] == ["0"]
     assert reads["Unit.PartOf"] == ["companion.target"]
-    assert mission["Unit.Wants"] == mission["Unit.After"] == recorder["Unit.After"] == [RESUME]
+    assert mission["Unit.Wants"] == [RESUME]
+    assert all(RESUME not in " ".join(unit(name).get("Unit.After", [])) for name in NAMES)
+    kept = Path(shlex.split(reads["Service.ExecStart"][0])[-3])
+    assert str(kept.parent.relative_to("/var/lib")) in " ".join(reads["Service.StateDirectory"]).split()
     written = shlex.split(reads["Service.ExecStart"][0])[-1]
     assert shlex.split(mission["Service.ExecStart"][0])[-2:] == ["--former", written]
     assert written == f"/run/{reads['Service.RuntimeDirectory'][0]}/former.json"

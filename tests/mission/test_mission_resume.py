@@ -18,8 +18,7 @@ from companion.mission.inspection_files import load_inspection
 from companion.recording.inspection import plan_difference, plan_of_log
 from companion.recording.log import read_log
 from companion.recording.writer import LogWriter
-from companion.runtime import former_flights, processes
-from companion.runtime import resume as resume_module
+from companion.runtime import former_flights, log_readings, processes
 from companion.runtime.flight_record import flight_metadata
 from companion.runtime.resume import NoFormerFlight, photographed
 from sitl.flight_files import files_of
@@ -299,16 +298,141 @@ def test_the_files_of_a_flight_hold_all_that_its_inspection_names(tmp_path):
     assert str(tmp_path) in again.plan.inspection.camera
 
 
+def counted_reads(monkeypatch) -> list:
+    """The logs whose messages are read from now on."""
+    read, read_log_ = [], log_readings.read_log
+
+    def reading(path, topics=None):
+        read.append(path.name)
+        return read_log_(path, topics)
+
+    monkeypatch.setattr(log_readings, "read_log", reading)
+    return read
+
+
+def test_of_which_plan_and_kind_and_how_old_a_log_is_stands_in_its_head(tmp_path, monkeypatch):
+    """8000 MB of logs take minutes to read."""
+    hover = REPOSITORY / "config/missions/bridge_hover.toml"
+    flown(tmp_path / "000001_2026-06-01_09-00-00.mcap", ["taken"], began=ago(180))
+    flown(tmp_path / "000002_2026-11-27_09-00-00.mcap", ["lost", "taken"], began=ago(1))
+    flown(tmp_path / "000003_2026-11-27_10-00-00.mcap", ["taken"], run=SIMULATED[0], began=ago(1))
+    flown(tmp_path / "000004_2026-11-27_11-00-00.mcap", [], hover, began=ago(1))
+    read, said = counted_reads(monkeypatch), []
+    assert photographed(MISSION, [tmp_path], say=said.append, now=NOW) == [("deck", 0, 2)]
+    assert read == ["000002_2026-11-27_09-00-00.mcap"]
+    assert said[1] == (
+        f"{tmp_path}: 3 of 4 logs do not count: 1 of another plan, 1 of simulated flights, "
+        "1 older than inspection.resume_days = 30 (of 2026-06-01)"
+    )
+
+
+def test_a_log_is_read_once_until_it_changes(tmp_path, monkeypatch):
+    kept, flights = tmp_path / "kept.json", tmp_path / "flights"
+    first = flown(flights / "000001_2026-11-27_09-00-00.mcap", ["taken"], began=ago(1))
+    read = counted_reads(monkeypatch)
+    now = {"now": NOW, "kept": kept}
+    assert photographed(MISSION, [flights], **now) == photographed(MISSION, [flights], **now) == [("deck", 0, 1)]
+    assert read == [first.name]
+    second = flown(flights / "000002_2026-11-27_10-00-00.mcap", ["lost", "taken"], began=ago(1))
+    assert photographed(MISSION, [flights], **now) == [("deck", 0, 1), ("deck", 0, 2)]
+    assert read == [first.name, second.name]
+    first.unlink()
+    flown(first, ["lost", "lost", "taken"], began=ago(1))
+    assert photographed(MISSION, [flights], **now) == [("deck", 0, 2), ("deck", 0, 3)]
+    kept.write_bytes(b"{")  # it costs time alone
+    assert photographed(MISSION, [flights], **now) == [("deck", 0, 2), ("deck", 0, 3)]
+    first.unlink()
+    assert photographed(MISSION, [flights], **now) == [("deck", 0, 2)]
+    assert first.name not in kept.read_text() and second.name in kept.read_text()
+
+
+def test_a_reading_that_is_cut_off_goes_on_behind_the_logs_that_were_read(tmp_path, monkeypatch):
+    """The unit ends by the time of its start; it begins again with the next start of the mission."""
+    kept, flights = tmp_path / "kept.json", tmp_path / "flights"
+    for number in (1, 2, 3):
+        flown(flights / f"00000{number}_2026-11-27_09-00-00.mcap", ["taken"], began=ago(1))
+    read, read_log_ = [], log_readings.read_log
+
+    def reading(path, topics=None):
+        if len(read) % 2:
+            read.append("cut off")
+            raise KeyboardInterrupt
+        read.append(path.name[:6])
+        return read_log_(path, topics)
+
+    monkeypatch.setattr(log_readings, "read_log", reading)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            photographed(MISSION, [flights], now=NOW, kept=kept)
+    assert photographed(MISSION, [flights], now=NOW, kept=kept) == [("deck", 0, 1)]
+    assert read == ["000003", "cut off", "000002", "cut off", "000001"]
+
+
+def test_a_part_of_a_restarted_recorder_is_no_log_of_its_own(tmp_path, monkeypatch):
+    log = flown(tmp_path / "000001_2026-11-27_09-00-00.mcap", ["taken"], began=ago(1))
+    part = LogWriter(
+        log.with_stem(f"{log.stem}_2"), flight_metadata(VEHICLE, MISSION) | {"continues": log.name}, start_s=0.0
+    )
+    part.put("capture", answered(request(2), "taken"), 2.0)
+    part.close()
+    said, read = [], counted_reads(monkeypatch)
+    assert photographed(MISSION, [tmp_path], say=said.append, now=NOW) == [("deck", 0, 1), ("deck", 0, 2)]
+    assert said[0].startswith(f"{tmp_path}: 1 of 1 logs count") and read == [log.name]
+
+
+def test_a_log_that_is_written_is_no_former_flight(tmp_path):
+    """Of the recorder that starts beside the unit: it would be the newest flight."""
+    flown(tmp_path / "000001_2026-06-01_09-00-00.mcap", ["taken"], began=ago(180))
+    written_at(tmp_path / "000001_2026-06-01_09-00-00.mcap", ago(-1))
+    writer, said = LogWriter(tmp_path / "000002_2026-11-28_09-00-00.mcap", flight_metadata(VEHICLE, MISSION)), []
+    assert photographed(MISSION, [tmp_path], say=said.append, now=NOW) == [("deck", 0, 1)]
+    assert "1 of 1 logs count" in said[-1]
+    writer.close()
+
+
+def test_a_log_of_another_mission_dated_in_the_future_does_not_end_the_age_of_flights(tmp_path):
+    hover = REPOSITORY / "config/missions/bridge_hover.toml"
+    flown(tmp_path / "000001_2036-01-01_09-00-00.mcap", [], hover, began=ago(-3000))
+    flown(tmp_path / "other.mcap", [], hover, began=ago(-3000))  # without a number: its place is not known
+    newest = flown(tmp_path / "000002_2026-06-01_09-00-00.mcap", ["taken"], began=ago(180))
+    with pytest.raises(NoFormerFlight):
+        photographed(MISSION, [tmp_path], now=NOW)
+    flown(
+        tmp_path / "000003_2026-12-24_09-00-00.mcap", [], hover, began=ago(-26)
+    )  # after the flight: one clock is wrong
+    said = []
+    assert photographed(MISSION, [tmp_path], say=said.append, now=NOW) == [("deck", 0, 1)]
+    assert said[0].startswith(
+        f"{newest}: counts at its age, because the clock says 2026-11-28, before a log of 2026-12-24"
+    )
+
+
+def test_of_flights_dated_in_the_future_the_newest_alone_counts(tmp_path):
+    said = []
+    flown(tmp_path / "000001_2036-01-01_09-00-00.mcap", ["taken"], began=ago(-3322))
+    flown(tmp_path / "000003_2026-11-27_09-00-00.mcap", ["lost", "taken"], began=ago(1))
+    assert photographed(MISSION, [tmp_path], say=said.append, now=NOW) == [("deck", 0, 2)]
+    assert said[1] == (
+        f"{tmp_path}: 1 of 2 logs do not count: 1 dated after the present clock, and not the newest (of 2036-01-02)"
+    )
+    newest = flown(tmp_path / "000004_2036-01-01_10-00-00.mcap", ["lost", "lost", "taken"], began=ago(-3322))
+    said.clear()
+    assert photographed(MISSION, [tmp_path], say=said.append, now=NOW) == [("deck", 0, 2), ("deck", 0, 3)]
+    assert said[0] == f"{newest}: counts, though it is dated 2036-01-02, after the present clock"
+
+
 def powered_on(monkeypatch, folder, resume, mission=MISSION):
-    """What the unit says that reads the logs at power-on, and its file."""
+    """What the unit says that reads the logs at power-on, and its file. It also sets the variable of all units."""
     words = ["former_flights", "--mission", str(mission), "--resume", str(resume), "--out", str(folder / "former.json")]
     monkeypatch.setattr("sys.argv", words)
+    monkeypatch.setenv(processes.RESUME, str(resume))
     assert former_flights.main() == 0
     return folder / "former.json"
 
 
 def context(folder, former, mission=MISSION):
-    return processes.Context(VEHICLE, mission, "tcp:[::1]:1", folder, folder, former_file=former)
+    resume = os.environ.get(processes.RESUME, "")
+    return processes.Context(VEHICLE, mission, "tcp:[::1]:1", folder, folder, former_file=former, resume=resume)
 
 
 def test_the_units_go_on_after_power_on_and_the_next_log_knows_it(tmp_path, monkeypatch, capsys):
@@ -324,6 +448,74 @@ def test_the_units_go_on_after_power_on_and_the_next_log_knows_it(tmp_path, monk
     writer = processes._recorder_options(aircraft).log_writer
     writer.close()
     assert photographed(MISSION, [writer.path]) == [("deck", 0, 1), ("deck", 0, 3)]
+
+
+def test_a_log_begins_before_the_former_flights_are_known_and_has_them_later(tmp_path, monkeypatch):
+    """In the air the recorder waits for nothing."""
+    flights, former = tmp_path / "flights", tmp_path / "former.json"
+    flown(flights / "2026-11-25.mcap", ["taken"])
+    monkeypatch.setenv(processes.RESUME, str(flights))
+    writer = processes._recorder_options(context(flights, former)).log_writer
+    writer.flush()
+    assert "photographed" not in json.loads(read_log(writer.path).metadata["run"])
+    powered_on(monkeypatch, tmp_path, flights)
+    writer.flush()
+    writer.close()
+    assert json.loads(read_log(writer.path).metadata["run"]) == {"kind": "aircraft", "photographed": [["deck", 0, 1]]}
+    assert photographed(MISSION, [writer.path]) == [("deck", 0, 1)]
+
+
+def test_the_list_of_another_mission_file_is_not_that_of_a_log(tmp_path, monkeypatch):
+    flights, mission = tmp_path / "flights", with_change(tmp_path, "p_m", "p_m")
+    flights.mkdir()
+    writer = processes._recorder_options(context(flights, tmp_path / "former.json", mission)).log_writer
+    mission.write_text(mission.read_text().replace("margin_m = 0.1", "margin_m = 0.2", 1))
+    flown(flights / "2026-11-25.mcap", ["taken"], mission)
+    assert context(flights, powered_on(monkeypatch, tmp_path, flights, mission), mission).photographed
+    writer.flush()
+    writer.close()
+    assert json.loads(read_log(writer.path).metadata["run"]) == {"kind": "aircraft"}
+
+
+@pytest.mark.parametrize("change", ["mission", "markers", "resume"])
+def test_the_mission_refuses_the_list_of_other_files_or_another_folder(tmp_path, monkeypatch, change):
+    """As after an edit and `systemctl restart 'companion-*'`; the unit runs again, and the next start finds its file."""
+    flights, mission = tmp_path / "flights", with_change(tmp_path, "p_m", "p_m")
+    flown(flights / "2026-11-25.mcap", ["taken"], mission)
+    former = powered_on(monkeypatch, tmp_path, flights, mission)
+    assert context(flights, former, mission).photographed == [("deck", 0, 1)]
+    file = tmp_path / "markers/two_piers_inspection.toml" if change == "markers" else mission
+    if change == "resume":
+        monkeypatch.setenv(processes.RESUME, "")
+    else:
+        text = file.read_text()
+        where = r"size_m = ()([-\d.]+)" if change == "markers" else r"(?m)^p_m = (\[)([-\d.]+)"
+        file.write_text(re.sub(where, lambda m: m[0].replace(m[2], str(float(m[2]) + 1.0)), text, count=1))
+        assert file.read_text() != text
+    with pytest.raises(
+        ConfigError, match="former.json: made (before a change of|with COMPANION_RESUME=).*read again"
+    ) as error:
+        processes._mission_options(context(flights, former, mission))
+    assert "\n" not in str(error.value)
+    resume = os.environ[processes.RESUME]
+    assert context(flights, powered_on(monkeypatch, tmp_path, resume, mission), mission).photographed == []
+
+
+def test_a_mission_that_starts_again_on_the_ground_waits_for_the_flight_that_has_ended(tmp_path, monkeypatch):
+    """It took the photographs of that flight again; in the air it starts at once, and only observes."""
+    flights = tmp_path / "flights"
+    flights.mkdir()
+    former = powered_on(monkeypatch, tmp_path, flights)
+    assert context(flights, former).photographed == []
+    log = flights / "000001_2026-11-25_09-00-00.mcap"
+    writer = LogWriter(log, flight_metadata(VEHICLE, MISSION), start_s=0.0)
+    writer.mark_flown()
+    writer.put("capture", answered(request(1), "taken"), 1.0)
+    assert context(flights, former).photographed == []
+    writer.close()
+    with pytest.raises(ConfigError, match=f"made before the end of the flight {log.name}: the logs are read again"):
+        context(flights, former).photographed  # noqa: B018
+    assert context(flights, powered_on(monkeypatch, tmp_path, flights)).photographed == [("deck", 0, 1)]
 
 
 @pytest.mark.parametrize("others", [False, True])
@@ -424,14 +616,14 @@ def test_simulated_flights_have_the_age_of_the_computers_clock(tmp_path):
 @pytest.mark.parametrize("start_time", [None, "0001-01-01T00:00:00+14:00", "yesterday"])
 def test_a_log_without_a_time_has_that_of_its_file(tmp_path, monkeypatch, start_time):
     log = flown(tmp_path / "flight.mcap", ["taken"])
-    read_log = resume_module.read_log
+    read_log = log_readings.read_log
 
     def with_start(*given):
         read = read_log(*given)
         read.metadata = {k: v for k, v in (read.metadata | {"start_time": start_time}).items() if v is not None}
         return read
 
-    monkeypatch.setattr(resume_module, "read_log", with_start)
+    monkeypatch.setattr(log_readings, "read_log", with_start)
     written_at(log, ago(40))
     with pytest.raises(NoFormerFlight):
         photographed(MISSION, [tmp_path], now=NOW)

@@ -13,10 +13,10 @@ from click.testing import CliRunner
 from companion.cli import main
 from companion.core.bus import ZmqBus
 from companion.core.clock import monotonic_s
+from companion.core.input_files import fingerprint
 from companion.core.messages import Health
 from companion.preflight import command
 from companion.preflight.running_stack import stack_check
-from companion.runtime.processes import fingerprint
 
 CONFIG = Path(__file__).parents[2] / "config"
 MISSION = CONFIG / "missions/bridge_hover.toml"

@@ -53,6 +53,27 @@ def whole(flight, tmp_path_factory):
     return path
 
 
+def test_metadata_that_are_known_later_are_in_the_log(tmp_path):
+    path, known = tmp_path / "flight.mcap", []
+    writer = LogWriter(path, {"run": "{}"}, later=lambda: {"run": '{"a": 1}'} if known else None)
+    writer.flush()
+    assert read_log(path).metadata["run"] == "{}"
+    known.append(True)
+    writer.flush()
+    known.clear()  # it is asked until it knows
+    writer.flush()
+    writer.close()
+    assert read_log(path).metadata["run"] == '{"a": 1}' and not writer.errors
+
+
+def test_metadata_that_cannot_be_known_later_end_no_log(tmp_path):
+    writer = LogWriter(tmp_path / "flight.mcap", {"run": "{}"}, later=lambda: {}["absent"])
+    writer.flush()
+    writer.flush()
+    writer.close()
+    assert writer.errors == 1 and read_log(writer.path).metadata["run"] == "{}"
+
+
 def test_a_log_gives_back_every_message(flight, whole):
     log = read_log(whole)
     for topic in TOPICS:
