@@ -97,7 +97,7 @@ class Preflight:
         check, plan = mission_file(self._mission_path, vehicle)
         yield check
         if self._bus is not None:
-            yield stack_check(self._bus, self._vehicle_path, self._mission_path)
+            yield stack_check(self._bus, self._vehicle_path, self._mission_path, plan)
         if vehicle is None:
             for name in ("battery range", "link", "parameters", "solver", "kernels", *CAMERA_NAMES):
                 yield skipped(name, "no vehicle file")

@@ -29,6 +29,7 @@ from companion.runtime.parent import Parent
 P = ParamSpec("P")
 
 HEALTH_PERIOD_S = 0.5
+SLOW = 0.9  # of the nominal steps: a process below it is shown as slow
 FAILED_PAUSE_S = 0.1  # after a failure that may come again at once
 
 

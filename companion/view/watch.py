@@ -38,6 +38,7 @@ from companion.core.subscriber import Subscriber
 from companion.core.text import plain
 from companion.runtime.bus_folders import has_sockets, newest_bus, temporary_folder
 from companion.runtime.fly import progress_line
+from companion.runtime.process import SLOW
 
 NOT_WATCHED = (
     "image",
@@ -50,7 +51,7 @@ NOT_WATCHED = (
     "contact",
 )  # bytes, and a simulator's
 WINDOW_S = 2.0  # over which rates are counted
-SLOW, VERY_SLOW = 0.9, 0.5  # of the nominal rate: yellow, red
+VERY_SLOW = 0.5  # of the nominal rate: red; below `SLOW`: yellow
 TEXTS = 6
 REFRESH_HZ = 4
 ONCE_S = 2.5  # time for which ``--once`` receives: a health message is published twice a second
