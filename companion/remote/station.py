@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
+from companion.core.addresses import computer_of
 from companion.core.enums import FcuMode
 from companion.core.frames import wrap_angle
 from companion.core.text import plain
@@ -80,8 +81,8 @@ class _Client:
     final: bool = False  # another attempt of this page would be refused, too
 
     @property
-    def host(self) -> str:
-        return self.address.rpartition(":")[0]
+    def computer(self) -> str:
+        return computer_of(self.address.rpartition(":")[0])
 
     reported_s: float = -math.inf
     invalid: int = 0
@@ -154,9 +155,9 @@ class Station:
         unknown = {number: c for number, c in self._clients.items() if not c.known}
         if len(unknown) > UNKNOWN_MAX:
             # of the computer with the most of them: a computer that opens many ends its own
-            hosts = Counter(c.host for c in unknown.values())
-            host = max(hosts, key=hosts.__getitem__)
-            self._end(next(number for number, c in unknown.items() if c.host == host), now_s)
+            computers = Counter(c.computer for c in unknown.values())
+            computer = max(computers, key=computers.__getitem__)
+            self._end(next(number for number, c in unknown.items() if c.computer == computer), now_s)
 
     def knows(self, client: int) -> bool:
         """Whether a connection has shown the token."""

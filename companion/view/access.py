@@ -8,7 +8,7 @@ Watching and commanding are separate rights. A token file (TOML, readable by its
     token = "…"              # at least 20 characters
 
 A browser sends its token once and gets a session in a cookie. Tokens are compared in constant time; wrong ones are
-limited by address. A page of another site can neither use a session nor spend the attempts of this computer: its origin
+limited by computer. A computer that has logged in once keeps a limit of its own however many others try. A page of another site can neither use a session nor spend the attempts of this computer: its origin
 differs from the host it calls, and it cannot send the header that a token comes in.
 """
 
@@ -25,12 +25,13 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from companion.core.addresses import computer_of
 from companion.core.config import ConfigError, Section, parse
 
 TOKEN_MIN = 20  # characters: 100 bits of base 32
-WRONG_BURST = 5  # wrong tokens from one address before it has to wait
+WRONG_BURST = 5  # wrong tokens from one computer before it has to wait
 WRONG_REFILL_S = 12.0  # and one more after each of these times
-ADDRESSES_MAX = 1000  # remembered; beyond, all unknown ones share one
+COMPUTERS_MAX = 1000  # with a limit of their own; beyond, all that have never logged in share one
 SESSION_S = 12 * 3600.0  # after its last page was closed
 SESSIONS_MAX = 200
 OWN_SITES = (
@@ -113,14 +114,15 @@ class Access:
         self._key = key.encode()
         self._open_watching = open_watching
         self._sessions: dict[str, Session] = {}
-        self._wrong: dict[str, tuple[float, float]] = {}  # tokens left, and when, by address
+        self._wrong: dict[str, tuple[float, float]] = {}  # tokens left, and when, by computer; "": shared
+        self._came_in: dict[str, None] = {}  # computers that have logged in, the newest last
         self.wrong = 0  # tokens, since the start
 
     def wait_s(self, token: str, address: str, now_s: float) -> float:
         """How long an address has to wait before this token is looked at [s]."""
         if self._key and hmac.compare_digest(self._key, token.encode(errors="replace")):
             return 0.0
-        left = self._left(self._known(address), now_s)
+        left = self._left(self._counted_for(address, now_s), now_s)
         return 0.0 if left >= 1.0 else (1.0 - left) * WRONG_REFILL_S
 
     def log_in(self, token: str, address: str, now_s: float) -> tuple[str, Session] | None:
@@ -131,9 +133,10 @@ class Access:
                 found = person
         if found is None:
             self.wrong += 1
-            address = self._known(address)
-            self._wrong[address] = (self._left(address, now_s) - 1.0, now_s)
+            computer = self._counted_for(address, now_s)
+            self._wrong[computer] = (self._left(computer, now_s) - 1.0, now_s)
             return None
+        self._note_came_in(computer_of(address))
         self._forget_old(now_s)
         key = secrets.token_urlsafe(32)
         session = self._sessions[key] = Session(found.name, found.right, now_s + SESSION_S)
@@ -150,11 +153,23 @@ class Access:
         """Let the session of a page that is open go on: a long flight does not end the right to land it."""
         session.until_s = max(session.until_s, now_s + SESSION_S)
 
-    def _known(self, address: str) -> str:
-        return address if address in self._wrong or len(self._wrong) < ADDRESSES_MAX else ""
+    def _counted_for(self, address: str, now_s: float) -> str:
+        """The computer whose limit counts for an address; "": the one that all others share."""
+        computer = computer_of(address)
+        if computer in self._wrong or computer in self._came_in:
+            return computer
+        if len(self._wrong) >= COMPUTERS_MAX:  # those that need not wait any more are forgotten
+            self._wrong = {name: wrong for name, wrong in self._wrong.items() if self._left(name, now_s) < WRONG_BURST}
+        return computer if len(self._wrong) < COMPUTERS_MAX else ""
 
-    def _left(self, address: str, now_s: float) -> float:
-        left, then_s = self._wrong.get(address, (float(WRONG_BURST), now_s))
+    def _note_came_in(self, computer: str) -> None:
+        self._came_in.pop(computer, None)
+        self._came_in[computer] = None
+        if len(self._came_in) > COMPUTERS_MAX:
+            del self._came_in[next(iter(self._came_in))]
+
+    def _left(self, computer: str, now_s: float) -> float:
+        left, then_s = self._wrong.get(computer, (float(WRONG_BURST), now_s))
         return min(float(WRONG_BURST), left + (now_s - then_s) / WRONG_REFILL_S)
 
     def _forget_old(self, now_s: float) -> None:

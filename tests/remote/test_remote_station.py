@@ -349,6 +349,16 @@ def test_a_computer_that_opens_many_connections_ends_its_own(standing):
     assert pilot.last("state") and not pilot.closed
 
 
+def test_a_computer_with_many_ipv6_addresses_ends_its_own(standing):
+    remote = standing
+    pilot = connect(remote, 50, "10.0.0.1")  # the token is still on its way
+    for number in range(100, 400):
+        connect(remote, number, f"2001:db8::{number}")
+    pilot.send(remote.now_s, type="hello", protocol=PROTOCOL, token=TOKEN)
+    remote.run(0.1)
+    assert pilot.last("state") and not pilot.closed
+
+
 def test_the_number_of_pages_is_limited_and_one_more_may_try_later(standing):
     remote = standing
     pages = [remote.page() for _ in range(KNOWN_MAX)]

@@ -2,6 +2,7 @@
 
 import pytest
 
+from companion.core.addresses import computer_of
 from companion.core.config import ConfigError
 from companion.view import access as module
 from companion.view.access import Access, Person, Right, is_loopback, is_own_page, load_tokens
@@ -115,12 +116,55 @@ def test_a_key_that_the_view_has_drawn_never_waits_and_a_token_of_a_file_does():
     assert Access([ANNA], open_watching=True).wait_s("", "127.0.0.1", 0.0) == 0.0  # no key is no token
 
 
+def flood(gate, now_s, computers=3 * module.COMPUTERS_MAX):
+    """A wrong token from each of many computers."""
+    for i in range(computers):
+        gate.log_in("wrong", f"10.0.{i // 256}.{i % 256}", now_s)
+
+
 def test_addresses_that_are_remembered_are_bounded():
     gate = Access([ANNA], open_watching=False)
-    for i in range(3 * module.ADDRESSES_MAX):
-        gate.log_in("wrong", f"10.0.{i // 256}.{i % 256}", 0.0)
-    assert len(gate._wrong) <= module.ADDRESSES_MAX + 1
+    flood(gate, 0.0)
+    assert len(gate._wrong) <= module.COMPUTERS_MAX + 1
     assert gate.wait_s("wrong", "192.168.9.9", 0.0) > 0.0  # all others share one
+    for i in range(3 * module.COMPUTERS_MAX):
+        gate.log_in(ANNA.token, f"10.1.{i // 256}.{i % 256}", 0.0)
+    assert len(gate._came_in) <= module.COMPUTERS_MAX
+
+
+def test_a_flood_of_addresses_ends_for_the_others_when_it_ends():
+    """All unknown ones shared one limit from then on, a week later still."""
+    gate = Access([ANNA], open_watching=False)
+    flood(gate, 0.0)
+    for _ in range(module.WRONG_BURST):
+        assert gate.wait_s("wrong", "192.168.9.9", 0.0) > 0.0
+    later_s = module.WRONG_REFILL_S * (3 * module.COMPUTERS_MAX + 1)  # also of the shared one
+    for _ in range(module.WRONG_BURST):
+        assert gate.wait_s("wrong", "192.168.9.9", later_s) == 0.0
+        gate.log_in("wrong", "192.168.9.9", later_s)
+    assert gate.wait_s(ANNA.token, "192.168.9.10", later_s) == 0.0, "each has its own limit again"
+    assert len(gate._wrong) <= 2
+
+
+def test_a_computer_that_has_logged_in_keeps_its_own_limit_in_a_flood():
+    gate = Access([ANNA], open_watching=False)
+    assert gate.log_in(ANNA.token, "192.168.9.9", 0.0)
+    flood(gate, 1.0)
+    assert gate.wait_s(ANNA.token, "192.168.9.8", 1.0) > 0.0
+    assert gate.wait_s(ANNA.token, "192.168.9.9", 1.0) == 0.0 and gate.log_in(ANNA.token, "192.168.9.9", 1.0)
+    for _ in range(module.WRONG_BURST):
+        gate.log_in("wrong", "192.168.9.9", 1.0)
+    assert gate.wait_s(ANNA.token, "192.168.9.9", 1.0) > 0.0, "its attempts are limited, too"
+
+
+def test_the_addresses_of_an_ipv6_network_are_one_computer():
+    gate = Access([ANNA], open_watching=False)
+    for i in range(module.COMPUTERS_MAX):
+        gate.log_in("wrong", f"2001:db8::{i:x}", 0.0)
+    assert len(gate._wrong) == 1
+    assert gate.wait_s("wrong", "2001:db8::ffff:1", 0.0) > 0.0 and gate.wait_s("wrong", "2001:db8:0:1::1", 0.0) == 0.0
+    names = {"::ffff:10.0.0.1": "10.0.0.1", "10.0.0.1": "10.0.0.1", "fe80::1%eth0": "fe80::/64", "": "", "x": "x"}
+    assert {address: computer_of(address) for address in names} == names
 
 
 def test_every_token_is_compared_in_constant_time(monkeypatch):
