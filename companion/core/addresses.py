@@ -2,9 +2,7 @@
 
 import ipaddress
 
-COMPUTER_BITS = (
-    64  # of an IPv6 address: a computer chooses the others itself, and may have a new one for each connection
-)
+COMPUTER_BITS = 64  # of an IPv6 address: a computer chooses the others itself, as it likes
 
 
 def computer_of(address: str) -> str:

@@ -353,16 +353,19 @@ def test_a_reading_that_is_cut_off_goes_on_behind_the_logs_that_were_read(tmp_pa
         flown(flights / f"00000{number}_2026-11-27_09-00-00.mcap", ["taken"], began=ago(1))
     read, read_log_ = [], log_readings.read_log
 
+    class CutOff(Exception):
+        pass
+
     def reading(path, topics=None):
         if len(read) % 2:
             read.append("cut off")
-            raise KeyboardInterrupt
+            raise CutOff
         read.append(path.name[:6])
         return read_log_(path, topics)
 
     monkeypatch.setattr(log_readings, "read_log", reading)
     for _ in range(2):
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(CutOff):
             photographed(MISSION, [flights], now=NOW, kept=kept)
     assert photographed(MISSION, [flights], now=NOW, kept=kept) == [("deck", 0, 1)]
     assert read == ["000003", "cut off", "000002", "cut off", "000001"]
@@ -467,6 +470,7 @@ def test_a_log_begins_before_the_former_flights_are_known_and_has_them_later(tmp
 
 def test_the_list_of_another_mission_file_is_not_that_of_a_log(tmp_path, monkeypatch):
     flights, mission = tmp_path / "flights", with_change(tmp_path, "p_m", "p_m")
+    monkeypatch.setenv(processes.RESUME, str(flights))
     flights.mkdir()
     writer = processes._recorder_options(context(flights, tmp_path / "former.json", mission)).log_writer
     mission.write_text(mission.read_text().replace("margin_m = 0.1", "margin_m = 0.2", 1))
