@@ -140,9 +140,7 @@ class Station:
         self._state_s = -math.inf
         self._ground_m = 0.0  # height of the ground in PX4's local frame, when it was last known
         self._out = Outbox()
-        self.gamepad: Callable[[float], Sticks | str] | None = (
-            None  # at this computer, by the time; a text: why it has no sticks
-        )
+        self.gamepad: Callable[[float], Sticks | str] | None = None  # at this computer; a text: why it has no sticks
         self.wrong_tokens = 0
         self.foreign = 0  # datagrams of senders on the link that are not the flight controller
         self.foreign_senders: tuple[str, ...] = ()  # addresses of the newest of them
