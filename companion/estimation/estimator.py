@@ -66,7 +66,7 @@ from companion.estimation.observations import (
 from companion.estimation.pose_covariance import PoseCovariances
 from companion.estimation.replay import Replay, ReplayedState
 from companion.estimation.runaway import put_back
-from companion.estimation.survey import Surveyed, place_by_survey
+from companion.estimation.survey import Surveyed, confirm, is_upheld, place_by_survey, remove_with_derived
 from companion.estimation.validity import converged, divergence, largest_std, persistently_rejected
 from companion.estimation.without_satellites import ALONE_VELOCITY_STD_MAX_M_S, HeightAiding, height_noise, settings_of
 from companion.estimation.witnesses import FIX_MAX_S, GNSS_DELAY_S, Expected
@@ -708,21 +708,23 @@ class EstimatorNode(Node):
         """Use an observation of the bundle; None when the filter cannot choose between two solutions."""
         # The bundle moved, or a false pose placed it. Under the pilot nothing speaks for the estimate without satellites.
         alone = self._height is not None and not self._in_offboard and filter_state.contradiction.refused
-        free = name not in self._survey  # a surveyed bundle that stands elsewhere is refused for good
-        if free and (alone or persistently_rejected(filter_state, Sensor.MARKER)):
-            self._filter.remove_bundle(filter_state)
+        by_survey = filter_state.surveyed_from is not None  # one that stands elsewhere is refused for good
+        lost = not by_survey and (alone or persistently_rejected(filter_state, Sensor.MARKER))
+        if lost and not is_upheld(filter_state, name):
+            remove_with_derived(self._filter, filter_state, name, self._bundle)
             self._rejected[Rejection.MARKER_RESTART] += first
         self._rejected[Rejection.MARKER_REFUSED] += first and filter_state.contradiction.refused
         if not filter_state.marker_known:
             # What is known of the corners is of the rotation for which the bundle may just have been removed.
             return self._measure_pose(filter_state, observation.image or observation, None, first)
         expected_q_CM = self._filter.expected_rotation(filter_state)
-        if filter_state.flips.ended or not free:
+        if filter_state.flips.ended:
             return self._measure_pose(filter_state, observation, expected_q_CM, first)
         image = shown(observation.image or observation, expected_q_CM)
-        filter_state.flips = filter_state.flips.updated(image)
+        if not by_survey:
+            filter_state.flips = filter_state.flips.updated(image)
         if filter_state.flips.found:
-            self._filter.remove_bundle(filter_state)
+            remove_with_derived(self._filter, filter_state, name, self._bundle)
             self._rejected[Rejection.MARKER_RESTART] += first
             if not self._leaning.get(name, PlumbTest()).leans:
                 self._not_plumb.discard(name)  # it was the flip that was not plumb
@@ -730,6 +732,8 @@ class EstimatorNode(Node):
         update = self._measure_pose(filter_state, observation, expected_q_CM, first)
         if update is not None and update.accepted and image.agrees:
             filter_state.flips = filter_state.flips.agreed()
+            if by_survey and filter_state.flips.ended:
+                confirm(filter_state, name, self._bundle)
         return update
 
     def _measure_pose(

@@ -677,14 +677,23 @@ class Eskf:
         P[slow, slow] = np.diag(self._initial[slow])
         filter_state.slow_by_corners = by_corners
 
-    def remove_bundle(self, filter_state: FilterState) -> None:
-        """Remove the bundle's position from use; the next observation places the bundle again."""
-        filter_state.marker_known = False
-        filter_state.placement_score = 0
-        filter_state.bias_test, filter_state.contradiction = BiasTest(), ContradictionTest()
-        filter_state.flips = FlipTest()
-        filter_state.rejection_runs.pop(Sensor.MARKER, None)
-        filter_state.windows[Sensor.MARKER] = new_window(Sensor.MARKER, self._settings[Sensor.MARKER].window)
+    def remove_bundle(self, filter_state: FilterState, name: str = "") -> None:
+        """Remove a bundle's position from use; the next observation places the bundle again.
+
+        name: of a further bundle, "" the one in the place of the mission's.
+        """
+        record = filter_state.record(name)
+        removed = record._replace(
+            marker_known=False,
+            placement_score=0,
+            bias_test=BiasTest(),
+            contradiction=ContradictionTest(),
+            flips=FlipTest(),
+            windows=(new_window(Sensor.MARKER, self._settings[Sensor.MARKER].window), *record.windows[1:]),
+            rejection_runs=(None, *record.rejection_runs[1:]),
+            surveyed_from=None,
+        )
+        filter_state.set_record(name, removed)
 
     def expected_rotation(self, filter_state: FilterState) -> Array:
         """q_CM of the filter state, (4,)."""

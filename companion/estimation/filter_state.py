@@ -52,6 +52,7 @@ class BundleRecord(NamedTuple):
     rejection_runs: tuple[RejectionRun | None, ...] = (None, None)
     accepted_s: tuple[float, ...] = (-inf, -inf)
     slow_by_corners: bool | None = None
+    surveyed_from: str | None = None
 
 
 def _rows(errors: slice) -> range:
@@ -79,6 +80,8 @@ class FilterState:
     )
     others: dict[str, BundleRecord] = field(default_factory=dict)  # further bundles, in the order of their poses
     slow: tuple[str, ...] = ()  # those with a slow error, in their order
+    # The bundle from which the survey gave or confirmed the place of this one; None: its own images placed it.
+    surveyed_from: str | None = None
     nominal: Array = field(init=False)  # x (53,), a view; see `layout.StateIndex`
     covariance: Array = field(init=False)  # P, (51, 51) and more with further bundles, a view; see `layout.ErrorIndex`
     address: int = field(init=False)  # of the numbers, for kernels
@@ -123,6 +126,7 @@ class FilterState:
             self.slow_by_corners,
             self.others,
             self.slow,
+            self.surveyed_from,
         )
 
     # --- the map
@@ -212,19 +216,17 @@ class FilterState:
         self.numbers, self.others, self.slow = numbers, others, slow
         self._bind()
 
-    def set_placed(self, name: str, score: int) -> None:
-        """A bundle has a pose that no observation of it gave; "": the mission's."""
-        if name:
-            record = self.others[name]
-            runs = (None,) * len(BUNDLE_SENSORS)
-            placed = record._replace(
-                marker_known=True, placement_score=score, bias_test=BiasTest(), rejection_runs=runs
-            )
-            self.others = self.others | {name: placed}
-        else:
-            self.marker_known, self.placement_score, self.bias_test = True, score, BiasTest()
-            for sensor in BUNDLE_SENSORS:
-                self.rejection_runs.pop(sensor, None)
+    def set_placed(self, name: str, score: int, surveyed_from: str) -> None:
+        """A bundle has a pose that no observation of it gave, but the survey and the place of another one; "": the mission's."""
+        placed = self.record(name)._replace(
+            marker_known=True,
+            placement_score=score,
+            bias_test=BiasTest(),
+            flips=FlipTest(),
+            rejection_runs=(None,) * len(BUNDLE_SENSORS),
+            surveyed_from=surveyed_from,
+        )
+        self.set_record(name, placed)
 
     def _slow_errors(self) -> Sequence[Array]:
         errors = self.numbers[slow_errors_of(len(self.others), len(self.slow))]
@@ -232,25 +234,41 @@ class FilterState:
 
     def exchange_records(self, name: str) -> None:
         """Let the fields of a bundle be those of the further bundle `name`, and the reverse."""
-        sensors, record = BUNDLE_SENSORS, self.others[name]
-        own = BundleRecord(
+        own, record = self.record(""), self.others[name]
+        self.others = self.others | {name: own}
+        self.set_record("", record)
+
+    def record(self, name: str) -> BundleRecord:
+        """What the monitors know about a further bundle; "": about the one in the place of the mission's."""
+        if name:
+            return self.others[name]
+        return BundleRecord(
             self.marker_known,
             self.placement_score,
             self.bias_test,
             self.contradiction,
             self.flips,
-            tuple(self.windows[s] for s in sensors),
-            tuple(self.rejection_runs.pop(s, None) for s in sensors),
-            tuple(self.accepted_s.pop(s, -inf) for s in sensors),
+            tuple(self.windows[s] for s in BUNDLE_SENSORS),
+            tuple(self.rejection_runs.get(s) for s in BUNDLE_SENSORS),
+            tuple(self.accepted_s.get(s, -inf) for s in BUNDLE_SENSORS),
             self.slow_by_corners,
+            self.surveyed_from,
         )
-        self.others = self.others | {name: own}
+
+    def set_record(self, name: str, record: BundleRecord) -> None:
+        """The reverse of `record`."""
+        if name:
+            self.others = self.others | {name: record}
+            return
         self.marker_known, self.placement_score = record.marker_known, record.placement_score
         self.bias_test, self.contradiction = record.bias_test, record.contradiction
         self.flips = record.flips
-        self.slow_by_corners = record.slow_by_corners
-        self.windows |= zip(sensors, record.windows, strict=True)
-        self.rejection_runs |= {
-            s: run for s, run in zip(sensors, record.rejection_runs, strict=True) if run is not None
-        }
-        self.accepted_s |= {s: at for s, at in zip(sensors, record.accepted_s, strict=True) if at > -inf}
+        self.slow_by_corners, self.surveyed_from = record.slow_by_corners, record.surveyed_from
+        self.windows |= zip(BUNDLE_SENSORS, record.windows, strict=True)
+        for sensor, run, at_s in zip(BUNDLE_SENSORS, record.rejection_runs, record.accepted_s, strict=True):
+            self.rejection_runs.pop(sensor, None)
+            self.accepted_s.pop(sensor, None)
+            if run is not None:
+                self.rejection_runs[sensor] = run
+            if at_s > -inf:
+                self.accepted_s[sensor] = at_s

@@ -1,6 +1,9 @@
 """Surveyed poses of bundles: from one bundle that is in the filter's state, the places of the others follow.
 
-A bundle that is not where the survey says is refused by the contradiction test, and is not placed again.
+A bundle that the survey placed and that does not stand there is refused by the contradiction test, and is not placed again. The first
+one has its place from its own images, which may have shown a flipped pose. So it is judged as a bundle without a survey, until the
+images of another one have shown that bundle where the survey has it. When the first is removed before, the places that were derived
+from its own go with it.
 """
 
 from collections.abc import Mapping
@@ -15,7 +18,7 @@ from companion.core.site import Site, Survey
 from companion.estimation.filter import Eskf
 from companion.estimation.filter_state import ESTABLISHED, FilterState
 from companion.estimation.layout import BUNDLE_ERROR, BUNDLE_STATE, OTHERS_MAX
-from companion.estimation.validity import is_persistent
+from companion.estimation.validity import REJECTED_MAX_S, is_persistent
 
 
 class Surveyed(NamedTuple):
@@ -59,6 +62,38 @@ def place_by_survey(
         if name != own and not eskf.allocate(filter_state, name):
             continue
         _place(filter_state, "" if name == own else name, "" if seen == own else seen, poses[seen], poses[name])
+        filter_state.set_placed("" if name == own else name, ESTABLISHED, surveyed_from=seen)
+
+
+def is_upheld(filter_state: FilterState, name: str) -> bool:
+    """Whether a bundle whose place the survey derived from that of the bundle `name` is seen there: `name` itself has moved.
+
+    As the two below, for a bundle `name` that is in the place of the mission's.
+    """
+    since_s = filter_state.time_s - REJECTED_MAX_S
+    return any(
+        record.surveyed_from == name and not record.contradiction.refused and record.accepted_s[0] >= since_s
+        for record in filter_state.others.values()
+    )
+
+
+def confirm(filter_state: FilterState, name: str, own: str | None) -> None:
+    """Images have shown the bundle `name` where the survey has it: so the bundle stands right from which its place was derived."""
+    known = filter_state.surveyed_from
+    key = name if known == own else known  # while a further bundle has the place of the mission's, that one has its
+    if key in filter_state.others and filter_state.others[key].surveyed_from is None:
+        filter_state.set_record(key, filter_state.others[key]._replace(surveyed_from=name))
+
+
+def remove_with_derived(eskf: Eskf, filter_state: FilterState, name: str, own: str | None) -> None:
+    """Remove the bundle `name`, and every place that the survey derived from its own and no images of that bundle have confirmed."""
+    eskf.remove_bundle(filter_state)
+    lost = [name]
+    for source in lost:  # grows: places may be derived from derived ones
+        for key, record in list(filter_state.others.items()):
+            if record.surveyed_from == source and not record.flips.ended:
+                eskf.remove_bundle(filter_state, key)
+                lost.append(own if key == name and own is not None else key)
 
 
 def _contradicts(filter_state: FilterState, name: str) -> bool:
@@ -88,7 +123,6 @@ def _place(filter_state: FilterState, name: str, by: str, known: Surveyed, new: 
     shared = T @ covariance
     covariance[B, :], covariance[:, B] = shared, shared.T
     covariance[B, B] = shared @ T.T + np.diag(3 * [variance_m2] + 3 * [known.std_rad**2 + new.std_rad**2])
-    filter_state.set_placed(name, ESTABLISHED)
 
 
 def _rows(filter_state: FilterState, name: str) -> slice:
