@@ -95,7 +95,7 @@ def find_map(logs: Sequence[Path], site: Site, site_file: Path, vehicle: Path | 
 
 
 def check_flight(flight: Adjusted) -> None:
-    """Raise `DataError` where the corners of a flight fit no motion, or a bundle moved."""
+    """Raise `DataError` where the corners of a flight fit no motion, a bundle moved, or one hangs upside down."""
     if flight.corner_px > CORNER_MAX_PX:
         raise DataError(
             f"{flight.data.name}: corners do not fit any motion by {flight.corner_px:.1f} px: the lens of the vehicle file is "
@@ -107,6 +107,13 @@ def check_flight(flight: Adjusted) -> None:
             f"{flight.data.name}: {names} moved during the flight: at {flight.jump.t_s:.1f} s the corners jump by "
             f"{flight.jump.size:.0f} standard deviations of the inertial samples"
         )
+    for name, R_WM, plumb in zip(flight.data.bundles, flight.unknowns.R_WM, flight.data.plumb, strict=False):
+        # The adjustment makes the axis vertical whichever way it points.
+        if plumb is not None and R_WM[2, "xyz".index(plumb.axis)] < 0.0:
+            raise DataError(
+                f"{flight.data.name}: bundle '{name}' hangs upside down: its {plumb.axis} axis points down, and plumb in the "
+                "marker file says that it points up; turn the print, or correct plumb"
+            )
     for name, count in flight.outliers.items():
         if count.left_out > OUTLIERS_MAX * count.seen:
             raise DataError(

@@ -374,6 +374,7 @@ class EstimatorStatus(Message):
     witness: BundleWitness | None = None  # of the filter's bundle; None before the first sight
     imu: ImuReport | None = None  # None: not reported, an older version
     runaways: dict[str, int] = {}  # by `FilterOffset`: how often a state left its bounds and was put back, if it did
+    upside_down: tuple[str, ...] = ()  # bundles whose `plumb` axis points down: they are not used
 
 
 # --- plan -> thrust -------------------------------------------------------------------------------------------

@@ -54,10 +54,12 @@ from companion.estimation.inputs import ActingThrust, Command, Inputs
 from companion.estimation.layout import ERROR_SIZE, OTHERS_MAX, SENSORS, SLOW_MAX, ErrorIndex, StateIndex
 from companion.estimation.noise import initial_variances
 from companion.estimation.observations import (
+    DOWN,
     CheckedObservation,
     PlumbTest,
     check,
     choose_solution,
+    hangs_upside_down,
     is_ambiguous,
     markers_seen,
     plumb_one,
@@ -113,6 +115,7 @@ class Rejection(StrEnum):
     MARKER_DISPLACED = "marker_displaced"  # observations of a bundle that is not where it was, see `witnesses`
     MARKER_CONTRADICTED = "marker_contradicted"  # observations that another bundle contradicts, see `bundle_pairs`
     MARKER_CORNERS = "marker_corners"  # images whose corners do not fit to those before, see `corner_filter`
+    MARKER_UPSIDE_DOWN = "marker_upside_down"  # observations of a bundle whose `plumb` axis points down
     MARKER_REFUSED = "marker_refused"  # observations of a bundle that contradicts the filter, see `innovation_monitor`
 
 
@@ -170,6 +173,7 @@ class EstimatorNode(Node):
         self._known = known
         self._leaning: dict[str, PlumbTest] = {}  # of bundles that are said to be plumb
         self._not_plumb: set[str] = set()  # bundles that do not hang as the marker file says
+        self._upside_down: set[str] = set()  # of these, bundles that are not used
         self._bundle = bundle
         self._filter = Eskf(vehicle, adapt)
         self._replay = Replay(self._filter)
@@ -331,7 +335,11 @@ class EstimatorNode(Node):
             if observation is None:
                 self._rejected[Rejection.NOT_FINITE] += 1
                 continue
-            observation = self._plumb_one(received.bundle, observation, stamp_s)
+            up_C = self._up_C(received.bundle, stamp_s)
+            if self._is_upside_down(received.bundle, observation, up_C):
+                self._rejected[Rejection.MARKER_UPSIDE_DOWN] += 1
+                continue
+            observation = self._plumb_one(received.bundle, observation, up_C)
             if observation is None or (self._bundle is None and is_ambiguous(observation)):
                 self._rejected[Rejection.MARKER_AMBIGUOUS] += 1
                 continue
@@ -359,19 +367,32 @@ class EstimatorNode(Node):
                     self._rejected[Rejection.MARKER_CORNERS] += seen.doubtful
                 self._insert(HistoryEntry(stamp_s, Sensor.MARKER, seen, part=part, bundle=further), now_s)
 
-    def _plumb_one(self, name: str, observation: CheckedObservation, stamp_s: float) -> CheckedObservation | None:
+    def _up_C(self, name: str, stamp_s: float) -> Array | None:
+        """The vertical in the camera's frame, (3,), for an image of a bundle that is said to be plumb; None: not known."""
+        if name not in self._plumb or self.history is None:
+            return None
+        newest = self.history.newest
+        q_WB = self._arrived_attitude(stamp_s + float(newest.nominal[StateIndex.CAMERA_DELAY][0]))
+        if q_WB is None:
+            return None
+        up_C: Array = rotation_matrix(quat_multiply(q_WB, self._filter.mounted(newest)))[2]
+        return up_C
+
+    def _is_upside_down(self, name: str, observation: CheckedObservation, up_C: Array | None) -> bool:
+        """Whether the bundle hangs the wrong way up: by this image, or by those before it where that one is not known."""
+        if up_C is not None:
+            down = hangs_upside_down(observation, up_C, UP_M[self._plumb[name].axis])
+            (self._upside_down.add if down else self._upside_down.discard)(name)
+        return name in self._upside_down
+
+    def _plumb_one(self, name: str, observation: CheckedObservation, up_C: Array | None) -> CheckedObservation | None:
         """The observation with the pose that is plumb, as its bundle is said to be; None: it shows the flip of that one alone.
 
         Not for long: of a bundle that leans the flip may be plumb.
         """
-        if name not in self._plumb or name in self._not_plumb or self.history is None:
+        if up_C is None or name in self._not_plumb:
             return observation
-        newest = self.history.newest
-        q_WB = self._arrived_attitude(stamp_s + float(newest.nominal[StateIndex.CAMERA_DELAY][0]))
-        if q_WB is None:
-            return observation
-        R_WC = rotation_matrix(quat_multiply(q_WB, self._filter.mounted(newest)))
-        plumb = plumb_one(observation, R_WC[2], UP_M[self._plumb[name].axis])
+        plumb = plumb_one(observation, up_C, UP_M[self._plumb[name].axis])
         leaning = self._leaning.get(name, PlumbTest())
         if observation.alternative is None:
             leaning = self._leaning[name] = leaning.updated(plumb is None)
@@ -488,6 +509,7 @@ class EstimatorNode(Node):
                 near(self._imu_check.rate_hz, precision.RATIO), self._imu_check.fault, self._imu_check.problem
             ),
             runaways={offset: count for offset in OFFSETS if (count := self._rejected[offset])},
+            upside_down=tuple(sorted(self._upside_down)),
         )
         return [state, status]
 
@@ -507,6 +529,10 @@ class EstimatorNode(Node):
                 for name in self.history.last.refused()
             ]
         notes += [f"{name} is not plumb as in the marker file, which is ignored" for name in sorted(self._not_plumb)]
+        notes += [
+            f"{name} hangs upside down: its {self._plumb[name].axis} axis points down; its observations are not used"
+            for name in sorted(self._upside_down)
+        ]
         return "; ".join(notes)
 
     def _covariance_blocks(self, state: State) -> tuple[float, ...]:
@@ -691,16 +717,29 @@ class EstimatorNode(Node):
             return None
         update = self._measure_marker(filter_state, name, observation, first)
         established = filter_state.placement_score >= ESTABLISHED and not filter_state.contradiction.refused
-        if established and name in self._plumb and name not in self._not_plumb:
-            plumb = self._filter.measure_plumb(filter_state, self._plumb[name])
-            if plumb is not None and not plumb.accepted:
-                self._rejected[Sensor.PLUMB] += 1
-                self._not_plumb.add(name)
+        if established and name in self._plumb:
+            established = self._hold_plumb(filter_state, name, first)
         if further:
             self._filter.end_bundle(filter_state, further)
         if established and name in self._survey:
             place_by_survey(self._filter, filter_state, self._survey, self._bundle, name)
         return update
+
+    def _hold_plumb(self, filter_state: FilterState, name: str, first: bool) -> bool:
+        """Measure that the axis of an established bundle is vertical; False: the bundle was placed the wrong way up, and is removed."""
+        upward = self._filter.upward(filter_state, self._plumb[name])
+        if upward < -DOWN:  # by images whose vertical was not known
+            self._upside_down.add(name)
+            remove_with_derived(self._filter, filter_state, name, self._bundle)
+            self._rejected[Rejection.MARKER_RESTART] += first
+            return False
+        if name in self._not_plumb:
+            return True
+        plumb = self._filter.measure_plumb(filter_state, self._plumb[name])
+        if upward < 0.0 or (plumb is not None and not plumb.accepted):
+            self._rejected[Sensor.PLUMB] += 1
+            self._not_plumb.add(name)
+        return True
 
     def _measure_marker(
         self, filter_state: FilterState, name: str, observation: CheckedObservation, first: bool

@@ -627,6 +627,12 @@ class Eskf:
         return self._update(filter_state, Sensor.PLUMB, np.diag(noise))
 
     @staticmethod
+    def upward(filter_state: FilterState, plumb: Plumb) -> float:
+        """Cosine to the vertical of the axis of the bundle that is said to point up."""
+        R_WM = rotation_matrix(filter_state.nominal[StateIndex.MARKER_ATTITUDE])
+        return float(R_WM[2] @ UP_M[plumb.axis])
+
+    @staticmethod
     def _is_biased(filter_state: FilterState, whitened: Sequence[float]) -> bool:
         """True when the bundle was seen beside its position for some time and is not refused."""
         filter_state.bias_test, biased = filter_state.bias_test.updated(whitened)

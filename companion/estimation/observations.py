@@ -20,6 +20,9 @@ from companion.core.messages import BundleObservation, PoseSolution
 
 PLUMB_WEIGHT = 1 / 40  # of the newest image in the share of those that lean
 PLUMB_MAX_RAD = 0.25  # to the vertical, of a plumb axis as one image far away shows it
+DOWN = (
+    0.7  # cosine to the vertical of an axis that points down: the one of a wall that is said to lie level does neither
+)
 HARMLESS_RAD = 0.05  # two solutions closer than this are used as one with a larger rotation error
 FLIP_WEIGHT = 1 / 20  # of the newest image in share and means: 24 flips in a row are a placement by a flip
 FLIP_SHARE_MAX = 0.7
@@ -221,16 +224,40 @@ def plumb_one(observation: CheckedObservation, up_C: Array, up_M: Array) -> Chec
 
     As it is where both poses or neither can be plumb: one of them leans clearly, or nothing is decided.
     """
-    best, other = observation.best, observation.alternative or flipped(observation.best)
-    by_best, by_other = (
-        float(np.linalg.norm(np.cross(rotation_matrix(pose.q_CM) @ up_M, up_C))) for pose in (best, other)
-    )
+    best, other = _both_poses(observation)
+    by_best, by_other = (_leaning(pose, up_C, up_M) for pose in (best, other))
     near, far = sorted((by_best, by_other))
     if not (near <= PLUMB_MAX_RAD and far >= max(PLUMB_MAX_RAD, 2 * near)):
         return observation
     if observation.alternative is None:
         return observation if by_best == near else None
     return observation._replace(best=best if by_best == near else other, alternative=None)
+
+
+def hangs_upside_down(observation: CheckedObservation, up_C: Array, up_M: Array) -> bool:
+    """Whether up_M, the axis of the bundle that is said to point up, points down in both poses of the image; all (3,).
+
+    One image is enough: no noise turns a bundle over, and of a bundle that hangs rightly one of the two poses is right.
+    """
+    if _upward(observation.best, up_C, up_M) >= -DOWN:
+        return False
+    return all(_upward(pose, up_C, up_M) < -DOWN for pose in _both_poses(observation))
+
+
+def _both_poses(observation: CheckedObservation) -> tuple[Pose, Pose]:
+    """Those of the image; of an image that has one, the flip of that one."""
+    return observation.best, observation.alternative or flipped(observation.best)
+
+
+def _upward(pose: Pose, up_C: Array, up_M: Array) -> float:
+    """Cosine between an axis of the bundle and the vertical."""
+    return float((rotation_matrix(pose.q_CM) @ up_M) @ up_C)
+
+
+def _leaning(pose: Pose, up_C: Array, up_M: Array) -> float:
+    """How far an axis is from pointing up: the sine of the angle, up to 2 for one that points down."""
+    sine = float(np.linalg.norm(np.cross(rotation_matrix(pose.q_CM) @ up_M, up_C)))
+    return sine if _upward(pose, up_C, up_M) >= 0.0 else 2.0 - sine
 
 
 def choose_solution(observation: CheckedObservation, expected_q_CM: Vector | None) -> tuple[Pose, Array] | None:

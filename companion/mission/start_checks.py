@@ -85,6 +85,8 @@ def run_checks(
     checks.append(_imu_check(latest, plan, now_s))
     if not plan.satellites:
         checks.append(_bundle_check(latest, plan, now_s))
+    if plan.needs_camera:
+        checks.append(_upright_check(latest, plan, now_s))
     checks.append(StartCheck("take-off point", "" if home_known else "not known: no valid state on the ground yet"))
     checks.append(_alive(latest, ControlStatus, "controller", "no status from the controller", now_s))
     if plan.needs_camera:
@@ -170,6 +172,15 @@ def _bundle_check(latest: Latest, plan: Plan, now_s: float) -> StartCheck:
         "bundle",
         "" if seen else f"'{plan.bundle}' is not in sight, and without satellites nothing else gives a position",
     )
+
+
+def _upright_check(latest: Latest, plan: Plan, now_s: float) -> StartCheck:
+    """A print that hangs the wrong way up: its bundle is not used, and the mission would search it in vain."""
+    status = latest.fresh(EstimatorStatus, now_s)
+    named = () if status is None else status.upside_down
+    used = ", ".join(f"'{name}'" for name in named if plan.uses(name))
+    problem = f"{used} hangs upside down: turn the print, or correct plumb in the marker file"
+    return StartCheck("bundle upright", problem if used else "")
 
 
 def _imu_check(latest: Latest, plan: Plan, now_s: float) -> StartCheck:

@@ -13,13 +13,14 @@ from click.testing import CliRunner
 from map_flights import Course, Flight, fly, site_text, write_log
 
 from calibration.map import command
-from calibration.map.adjust import adjust
+from calibration.map.adjust import Adjusted, Jump, adjust
 from calibration.map.flight_log import read_map_log
 from calibration.map.relative import difference, relative
+from calibration.results import DataError
 from companion.cli import main
 from companion.core.config import ConfigError
 from companion.core.frames import quat_from_rpy, rotation_matrix
-from companion.core.site import load_site
+from companion.core.site import Plumb, load_site
 
 COURSE = Course(spacing_m=6.0, standoff_m=2.5, sway_m=1.0, laps=1, stop_s=0.5)
 VEHICLE = {"vehicle": F550.read_text()}
@@ -264,3 +265,14 @@ def test_a_flight_counts_once(log, site, tmp_path):
     shutil.copy(log, copied)
     output, status = run(log, copied, "--site", site)
     assert status == 2 and f"{copied}: holds the same data as {log}: given twice" in output
+
+
+def test_a_bundle_that_hangs_upside_down_is_refused(flight):
+    """Its axis is as vertical as that of an upright one."""
+    data = replace(flight.data, plumb=(None, Plumb("y", 0.005)))
+    R_WM = flight.true.R_WM.copy()
+    found = Adjusted(data, flight.true, data.noise, np.eye(12), {}, Jump(0.0, 0.0, ()), 0.1, 0.0, data.t_s, None)
+    command.check_flight(found)
+    R_WM[1] = R_WM[1] @ np.diag([-1.0, -1.0, 1.0])
+    with pytest.raises(DataError, match="bundle 'bundle_1' hangs upside down: its y axis points down"):
+        command.check_flight(replace(found, unknowns=replace(flight.true, R_WM=R_WM)))

@@ -13,6 +13,7 @@ from companion.estimation.observations import (
     Pose,
     angle_between,
     flipped,
+    hangs_upside_down,
     plumb_one,
     shown,
 )
@@ -153,3 +154,24 @@ def test_a_statement_that_images_contradict_for_long_chooses_no_pose():
     for _ in range(30):
         test = test.updated(False)
     assert not test.leans
+
+
+UP_FLOOR_M = np.array([0.0, 0.0, 1.0])
+
+
+@pytest.mark.parametrize("other", [False, True])  # whether the image itself has both poses
+def test_of_a_board_on_the_ground_seen_flatly_the_pose_whose_face_points_up_is_plumb(other):
+    """The face of its flip points down: as vertical, and no lean excludes it."""
+    p_CM = np.array([0.0, 0.8, 8.0])
+    right = Pose(p_CM, quat_from_matrix(np.array([[1.0, 0.0, 0.0], [0.0, 0.0, -1.0], [0.0, 1.0, 0.0]])))
+    wrong = flipped(right)
+    assert rotation_matrix(wrong.q_CM)[:, 2] @ UP_C < -0.9
+    image = seen(wrong.q_CM)._replace(best=wrong, alternative=right if other else None)
+    chosen = plumb_one(image, UP_C, UP_FLOOR_M)
+    assert chosen is None if not other else angle_between(chosen.best.q_CM, right.q_CM) < 1e-9
+    assert not hangs_upside_down(image, UP_C, UP_FLOOR_M)
+
+
+@pytest.mark.parametrize(("turn_rad", "down"), [(0.0, False), (1.5, False), (3.0, True), (np.pi, True)])
+def test_only_a_print_that_was_turned_over_hangs_upside_down(turn_rad, down):
+    assert hangs_upside_down(seen(turned(0.0, 0.0, turn_rad)), UP_C, UP_M) is down

@@ -61,6 +61,26 @@ def test_a_statement_that_is_wrong_is_ignored_and_named(vehicle):
     assert np.abs(tilt_of_bundle(state, hangs)).max() < 0.05
 
 
+OVER = (0.0, 0.0, np.pi)  # the print was hung the wrong way up
+
+
+@pytest.mark.parametrize("delays", [{}, {"attitude": 0.15}], ids=["", "attitude_late"])
+def test_a_bundle_that_hangs_upside_down_is_named_and_not_used(vehicle, delays):
+    """Its axis is as vertical as one that points up, and every position in its frame has the wrong sign."""
+    flight = HoverSimulation(vehicle, seed=2, imu=True, delays=delays)
+    flight.marker_turn = quat_exp(np.array(OVER))
+    node = EstimatorNode(vehicle, None, SimulatedStopwatch(), plumb=STATED)
+    flight.run(node, 4.0)
+    status, established = flight.statuses[-1], flight.states[200:]
+    assert status.note == "pier hangs upside down: its y axis points down; its observations are not used"
+    assert status.upside_down == ("pier",) and status.rejected["marker_upside_down"] > 80
+    assert {state.bundle for state in established} == {""}
+    flight.marker_turn = None  # the crew has turned the print
+    state = flight.run(node, 3.0)
+    if not delays:  # with a late attitude no image shows that it hangs rightly now
+        assert state.bundle == "pier" and flight.statuses[-1].upside_down == ()
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -50,6 +50,10 @@ CASES = {
         lacking(EstimatorStatus, imu=ImuReport(200.0, ImuFault.DIRECTION, "they do not point up")),
         "inertial measurements: they do not point up",
     ),
+    "bundle upside down": (
+        lacking(EstimatorStatus, upside_down=("pier",)),
+        "bundle upright: 'pier' hangs upside down: turn the print, or correct plumb in the marker file",
+    ),
     "no controller": (lacking(ControlStatus), "controller: no status"),
     "no tracker": (lacking(Markers), "tracker: no markers message"),
     "no recorder": (lacking(Health), "recorder: no health"),
