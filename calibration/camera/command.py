@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 from rich.progress import track
 
 from calibration.camera.board import Board, load_board
@@ -18,7 +19,7 @@ from calibration.results import DataError, Result, result, write_json
 from calibration.vehicle_file import Change, confirm_and_write
 from companion.core.arrays import Image8
 from companion.core.command_line import HELP, ConfigFile, OutputFile, OutputFolder, WritableVehicle, one_line_errors
-from companion.core.config import ConfigError, load
+from companion.core.config import ConfigError, parse, read_layered
 from companion.core.config_files import ConfigKind
 from companion.core.vehicle import Vehicle
 
@@ -68,7 +69,7 @@ def command(
         allowed = ", ".join(str(n) for n in COEFFICIENTS[model])
         raise ConfigError(f"--coefficients {coefficients}: a {model} camera has {allowed}")
     board = load_board(board_file)
-    target = load(vehicle, Vehicle) if vehicle else None
+    target = _target(vehicle) if vehicle else None
     if device is not None:
         images = (*images, _take(device, board, target, save))
     if not images:
@@ -103,6 +104,16 @@ def command(
         notes = {f"camera.{key}": f"{merit}, ± {value:.2g} px" for key, value in std.items()}
         changes = [Change(key, value, notes.get(key, merit)) for key, value in content["values"].items()]
         confirm_and_write(vehicle, changes, yes)
+
+
+def _target(path: Path) -> Vehicle:
+    """The vehicle to write into; its lens, which may be that of another size of the picture, is not asked: it is replaced."""
+    vehicle = parse(read_layered(path), Vehicle, str(path))
+    camera = vehicle.camera
+    centred = replace(camera, cx_px=(camera.width_px - 1) / 2, cy_px=(camera.height_px - 1) / 2)
+    if problem := replace(vehicle, camera=centred).contradiction():
+        raise ConfigError(f"{path}: {problem}")
+    return vehicle
 
 
 def _views(

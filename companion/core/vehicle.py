@@ -23,6 +23,10 @@ PAUSE_PERIODS = 3  # of the controller, at least: two setpoints lost or late in 
 # Longest COM_OF_LOSS_T of PX4: with a longer one it holds the last setpoint for too long after the stack has stopped streaming.
 OFFBOARD_LOSS_MAX_S = 1.0
 
+# Of width or height: the largest distance of the principal point from the middle of the picture. That of a lens lies within some
+# hundredths of it; one that was found for another size of the picture lies where the middle of that size was.
+PRINCIPAL_POINT_SHARE = 0.2
+
 MODEL_PARAMETERS = 10  # numbers of `Vehicle.model_parameters`
 
 T = TypeVar("T")
@@ -141,6 +145,21 @@ class Camera(Section):
 
     def __post_init__(self) -> None:
         check_unit_quaternion("q_BC", self.q_BC)
+
+    def contradiction(self) -> str:
+        """Of the lens and the size of the picture: its numbers count pixels, so they are those of one size alone."""
+        for key, centre_px, length, size_px in (
+            ("cx_px", self.cx_px, "width_px", self.width_px),
+            ("cy_px", self.cy_px, "height_px", self.height_px),
+        ):
+            middle_px, most_px = (size_px - 1) / 2, PRINCIPAL_POINT_SHARE * size_px
+            if abs(centre_px - middle_px) > most_px:
+                return (
+                    f"camera.{key} = {centre_px:g}: must be {middle_px - most_px:g} to {middle_px + most_px:g} px with"
+                    f" camera.{length} = {size_px}: fx_px, fy_px, cx_px, cy_px and distortion are those of one size of the"
+                    " picture, width_px x height_px (companion calibrate camera)"
+                )
+        return ""
 
 
 class Tracking(Section):
@@ -449,7 +468,7 @@ class Vehicle(Section):
                 f"safety.battery_low_v = {safety.battery_low_v:g}: must be above safety.battery_critical_v ="
                 f" {safety.battery_critical_v:g}: the return comes before the landing on the spot"
             )
-        return self._pause_contradiction()
+        return self._pause_contradiction() or self.camera.contradiction()
 
     def _pause_contradiction(self) -> str:
         """The longest pause in the stream of setpoints suits neither the controller's rate nor PX4's timeout."""

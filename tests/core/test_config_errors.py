@@ -302,6 +302,16 @@ def test_a_key_in_the_wrong_table_is_answered_with_the_right_one(tmp_path, text,
             "safety.setpoints_lost_s = 1.5: must be at most 1.25: 0.8 of it is the longest pause of the stream, at most 1 s"
             " (COM_OF_LOSS_T of PX4)",
         ),
+        (  # the lens of a mode with twice as many pixels
+            "[camera]\nfx_px = 1220.0\nfy_px = 1220.0\ncx_px = 640.5\ncy_px = 480.5\n",
+            "camera.cx_px = 640.5: must be 191.5 to 447.5 px with camera.width_px = 640: fx_px, fy_px, cx_px, cy_px and"
+            " distortion are those of one size of the picture, width_px x height_px (companion calibrate camera)",
+        ),
+        (
+            "[camera]\ncy_px = 130.0\n",
+            "camera.cy_px = 130: must be 143.5 to 335.5 px with camera.height_px = 480: fx_px, fy_px, cx_px, cy_px and"
+            " distortion are those of one size of the picture, width_px x height_px (companion calibrate camera)",
+        ),
     ],
 )
 def test_limits_of_a_vehicle_file_that_exclude_each_other_are_refused(tmp_path, text, line):
