@@ -17,7 +17,7 @@ from companion.preflight.report import PreflightCheck, failed, ok, skipped, warn
 from companion.preflight.running_stack import RESTART
 from companion.runtime.nodes import LoadedFiles, build_node
 from companion.tracking.cameras import RATE_TOLERANCE, Source
-from companion.tracking.tracker import FROZEN_IMAGES, TrackerNode
+from companion.tracking.tracker import FROZEN_IMAGES, REPEATED_SHARE, TrackerNode
 
 NAMES = ("camera", "camera latency", "camera shutter", "marker")
 NO_BUNDLE = "the mission flies without a bundle"
@@ -110,12 +110,14 @@ def rate(seen: Images, vehicle: Vehicle, file: str = "the vehicle file") -> Pref
         failures.append(f"slower than {slowest_hz:g} Hz")
     elif abs(rate_hz - camera.rate_hz) > RATE_TOLERANCE * camera.rate_hz:
         doubts.append(f"the vehicle file says {camera.rate_hz:g} Hz")
-    if (
-        not seen.ended
-        and len(seen.images) > FROZEN_IMAGES
-        and all(image.data == seen.images[0].data for image in seen.images)
-    ):
+    repeated = len(seen.images) - len({image.data for image in seen.images})
+    enough = not seen.ended and len(seen.images) > FROZEN_IMAGES
+    if enough and repeated == len(seen.images) - 1:
         failures.append("every image is the same to the last pixel: camera or driver hangs")
+    elif enough and repeated > REPEATED_SHARE * len(seen.images):
+        failures.append(
+            f"{repeated} of {len(seen.images)} images had come before, to the last pixel: camera or driver repeats them"
+        )
     elif np.frombuffer(seen.images[-1].data, np.uint8).std() < CONTRAST_MIN:
         doubts.append("the image is uniform: lens cap, darkness or glare?")
     if seen.trouble:

@@ -39,7 +39,9 @@ MAX_PHOTO_REQUESTS = 16  # that wait for an image; older ones are dropped and co
 PNG_COMPRESSION = 1  # 0 to 9; fast, and still lossless
 COPY_S = 2.0  # a bundle that was seen twice in one image is not used for this long, and the whole image is searched
 APART_OF_SIDE = 0.5  # two finds of one marker that are nearer, over its side, are one marker found twice
-FROZEN_IMAGES = 3  # repetitions in a row: two images of a real sensor differ by its noise, also in the dark
+# Repetitions that are a fault of camera or driver: so many in a row, or this share of the newest pictures. Single ones are left out
+# without a word: a driver that drops a frame may fill the gap.
+FROZEN_IMAGES, REPEATED_SHARE = 3, 0.25
 AHEAD_MAX_S = 0.1  # of an image's stamp before its arrival: errors of latency and clock
 LONGEST_ERROR = 200  # characters
 ERRORS = ("unusable", "frozen", "failed", "photos_dropped")  # counters that the health of the process reports
@@ -51,8 +53,8 @@ class TrackerNode(Node):
     """Finds the bundles of a site in the images of a vehicle's camera.
 
     Every image is answered by one Markers message with the image's stamp, also when no bundle was seen. An unusable
-    image (wrong size, truncated) is answered with ``valid=False``, and so is the image of a camera or driver that
-    delivers the same picture again and again; an image that is not newer than the last one is dropped. So is one
+    image (wrong size, truncated) is answered with ``valid=False``, and so is one of the newest pictures that a camera or
+    driver delivers again; an image that is not newer than the last one is dropped. So is one
     that has waited too long, when the tracker is slower than the camera: the next ones are newer. `counters` never decrease.
 
     detector: replaces the vehicle file's `tracking.detector` and the built-in detectors of the site's marker families.
@@ -98,14 +100,15 @@ class TrackerNode(Node):
         self._detector = detector or detector_for(self._home)
         self._stopwatch = stopwatch or Stopwatch()
         self._last_stamp_s = -np.inf
-        self._pictures: deque[int] = deque(maxlen=FORMER_PICTURES)  # hashes of the newest
-        self._repetitions = 0  # pictures in a row that had come before
+        self._pictures: dict[int, None] = {}  # hashes of the newest, in the order in which each came last
+        self._repeated: deque[bool] = deque(FORMER_PICTURES * [False], FORMER_PICTURES)  # whether they had come before
         self._photo_requests: list[int] = []
         self._copied_s: dict[str, float] = {}  # of the last image with two bundles of this name
         self.counters = dict.fromkeys(
             (
                 "images",
                 "unusable",
+                "repeated",
                 "frozen",
                 "old",
                 "late",
@@ -139,12 +142,10 @@ class TrackerNode(Node):
         self._last_stamp_s = stamp_s
         self.counters["images"] += 1
         size = (message.width, message.height)
-        frozen = self._is_frozen(message.data)
-        if frozen or not message.valid or size != self._size or len(message.data) != size[0] * size[1]:
-            if frozen:
-                self._note("frozen", "camera repeats its picture")
-            else:
-                self._note("unusable", f"unusable image of {size[0]} x {size[1]} px and {len(message.data)} bytes")
+        usable = message.valid and size == self._size and len(message.data) == size[0] * size[1]
+        if not usable:
+            self._note("unusable", f"unusable image of {size[0]} x {size[1]} px and {len(message.data)} bytes")
+        if not usable or self._is_repeated(message.data):
             return [Markers(stamp_s=stamp_s, valid=False, observations=[], detect_time_s=0.0, search=SearchArea.FULL)]
         gray = np.frombuffer(message.data, dtype=np.uint8).reshape(message.height, message.width)
         started_s = self._stopwatch.read_s()
@@ -176,15 +177,26 @@ class TrackerNode(Node):
         self.counters[counter] += 1
         self.intake.last_error = text
 
-    def _is_frozen(self, data: bytes) -> bool:
-        """More than `FROZEN_IMAGES` pictures in a row had come before: they say nothing about the present.
+    def _is_repeated(self, data: bytes) -> bool:
+        """Whether the picture has come before, and so says nothing about the present; a fault is counted where it lasts.
 
-        A driver repeats its last picture, or its ring of buffers. The noise of a sensor never gives the same picture twice.
+        A driver repeats its last picture, or its ring of buffers, also between new ones. The noise of a sensor never gives the
+        same picture twice, but in the dark, where it shows nothing anyway.
         """
         picture = hash(data)
-        self._repetitions = self._repetitions + 1 if picture in self._pictures else 0
-        self._pictures.append(picture)
-        return self._repetitions >= FROZEN_IMAGES
+        repeated = picture in self._pictures
+        self._pictures.pop(picture, None)
+        self._pictures[picture] = None
+        if len(self._pictures) > FORMER_PICTURES:
+            del self._pictures[next(iter(self._pictures))]
+        self._repeated.append(repeated)
+        if not repeated:
+            return False
+        self.counters["repeated"] += 1
+        recent = list(self._repeated)
+        if all(recent[-FROZEN_IMAGES:]) or sum(recent) > REPEATED_SHARE * len(recent):
+            self._note("frozen", "camera repeats its picture")
+        return True
 
     def _track(self, gray: Image8, stamp_s: float) -> tuple[list[BundleObservation], SearchArea, tuple[str, ...]]:
         """The observations, the part of the image that was searched, and the bundles that were seen twice."""

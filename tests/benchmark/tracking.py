@@ -45,6 +45,7 @@ class Case:
     def measure(self) -> None:
         # "first": each image is long after the last one, so that the tracker cannot follow
         self.stamp_s += 1.0 if self.search == "first" else 0.033
+        self.gray[0, 0] = self.count % 256  # the tracker uses no picture twice
         image = message(self.gray, self.stamp_s)
         begun = time.thread_time()
         (markers,) = self.node.handle(image, self.stamp_s)

@@ -106,7 +106,7 @@ def test_few_images_are_not_enough_to_judge_the_delay():
 
 
 def test_a_visible_marker_is_reported_with_its_distance():
-    check = marker([message(picture(), 0.1 * i) for i in range(3)], F550, PIER)
+    check = marker([message(image, 0.1 * i) for i, image in enumerate(pictures(3))], F550, PIER)
     assert check.status == "ok", check
     printed = site_of(PIER).find(PIER.bundle).markers[0]
     away_m = float(check.detail.split(" m away")[0].split()[-1])
@@ -154,6 +154,12 @@ def test_the_source_is_looked_at_and_closed():
 def test_a_camera_that_repeats_one_picture_fails():
     camera = rate(Images([message(picture(), 0.1 * i) for i in range(6)], list(np.arange(60) / 30.0), "", False), F550)
     assert camera.status == "failed" and "camera or driver hangs" in camera.detail
+
+
+def test_a_driver_that_delivers_every_picture_twice_fails():
+    doubled = [message(image, 0.1 * i) for image in pictures(6) for i in range(2)]
+    camera = rate(Images(doubled, list(np.arange(60) / 30.0), "", False), F550)
+    assert camera.status == "failed" and "6 of 12 images had come before" in camera.detail
 
 
 def test_the_images_of_the_running_stack_are_used(tmp_path):

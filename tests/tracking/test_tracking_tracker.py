@@ -73,7 +73,7 @@ def test_a_marker_that_fills_the_image_is_found_within_two_images():
     gray = render(CameraModel(bent.camera), one, *pose(0.0, 0.1, 0.05, (0.02, 0.01, 1.05)))
     node = tracker(bent, Site(bundle=[one]))
     markers(node, gray, 1.0)
-    seen = markers(node, gray, 1.03).observations[0]
+    seen = markers(node, with_noise(gray, 1), 1.03).observations[0]
     assert np.abs(np.array(seen.best.p_CM) - (0.02, 0.01, 1.05)).max() < 0.003
 
 
@@ -216,8 +216,9 @@ def test_an_image_stamped_far_ahead_does_not_make_the_later_ones_old():
 def test_a_picture_that_comes_again_and_again_is_no_observation():
     node = tracker()
     again = [markers(node, VIEW, 1.0 + 0.03 * i) for i in range(FROZEN_IMAGES + 3)]
-    assert [m.valid for m in again] == [True] * FROZEN_IMAGES + [False] * 3
-    assert all(not m.observations for m in again[FROZEN_IMAGES:]) and node.counters["frozen"] == 3
+    assert [m.valid for m in again] == [True] + [False] * (FROZEN_IMAGES + 2)
+    assert not any(m.observations for m in again[1:])
+    assert (node.counters["repeated"], node.counters["frozen"]) == (FROZEN_IMAGES + 2, 3)
     assert len(markers(node, with_noise(VIEW, 1), 1.5).observations) == 1
 
 
@@ -227,8 +228,32 @@ def test_a_ring_of_buffers_that_comes_again_and_again_is_not_used(buffers):
     first = [markers(node, picture, 1.0 + 0.03 * i) for i, picture in enumerate(ring)]
     assert all(m.valid for m in first)
     again = [markers(node, ring[i % buffers], 3.0 + 0.03 * i) for i in range(3 * buffers)]
-    assert [m.valid for m in again] == [True] * (FROZEN_IMAGES - 1) + [False] * (3 * buffers - FROZEN_IMAGES + 1)
+    assert not any(m.valid or m.observations for m in again) and node.counters["frozen"] > 0
     assert markers(node, with_noise(VIEW, 99), 9.0).valid
+
+
+def test_every_picture_that_comes_twice_is_used_once_and_the_fault_is_named():
+    node = tracker()
+    out = [markers(node, with_noise(VIEW, i // 2), 1.0 + 0.03 * i) for i in range(40)]
+    assert [m.valid for m in out] == [True, False] * 20 and all(bool(m.observations) is m.valid for m in out)
+    assert node.counters["repeated"] == 20 and node.last_error == "camera repeats its picture"
+
+
+@pytest.mark.parametrize("former", [0, 1, 9])  # pictures ago among the new ones; 0: always the same one
+def test_former_pictures_between_new_ones_are_not_used(former):
+    node = tracker()
+    for i in range(60):
+        assert markers(node, with_noise(VIEW, i), 1.0 + 0.06 * i).valid
+        stale = with_noise(VIEW, max(0, i - former) if former else 0)
+        assert not markers(node, stale, 1.03 + 0.06 * i).valid
+    assert node.counters["frozen"] > 30
+
+
+def test_a_single_picture_that_comes_again_is_no_fault():
+    node = tracker()
+    out = [markers(node, with_noise(VIEW, i - (i >= 10)), 1.0 + 0.03 * i) for i in range(30)]
+    assert [m.valid for m in out] == [i != 10 for i in range(30)]
+    assert (node.counters["repeated"], node.errors) == (1, 0)
 
 
 def test_a_tracker_slower_than_the_camera_drops_images_that_waited_too_long():
@@ -269,7 +294,7 @@ def test_an_error_while_tracking_is_counted_and_not_raised():
     assert not out.valid
     assert node.counters["failed"] == 1
     assert (node.errors, node.last_error) == (1, "detector: ZeroDivisionError")
-    assert len(markers(node, VIEW, 1.03).observations) == 1
+    assert len(markers(node, with_noise(VIEW, 1), 1.03).observations) == 1
 
 
 def test_a_photo_is_the_next_image_without_loss():
