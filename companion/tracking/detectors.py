@@ -19,7 +19,7 @@ from companion.core.config import ConfigError
 from companion.tracking.decode import SecondDecoder
 from companion.tracking.detection import Detection, Detector, Region, check_image
 from companion.tracking.edges import refine_corners
-from companion.tracking.families import SquareFamily, square_family, stag_library
+from companion.tracking.families import CORRECTION_RATE, SquareFamily, check_apart, square_family, stag_library
 from companion.tracking.follow import Follower
 
 MIN_PERIMETER_PX = 36.0  # smaller squares have cells of about one pixel and are unreadable
@@ -40,7 +40,7 @@ class SquareDetector:
     """ArUco, AprilTag and the user's own dictionaries: squares with a grid of cells, one pass for all families.
 
     Markers of other ids than the wanted ones are not reported. second_decoders: one for each family; `Follower` uses
-    them too.
+    them too. Raises `ConfigError` for an id that a family does not have, and for two markers that one print can be.
     """
 
     def __init__(self, wanted: Wanted) -> None:
@@ -53,13 +53,15 @@ class SquareDetector:
             count = full.bytesList.shape[0]
             if ids is not None and (bad := [i for i in ids if not 0 <= i < count]):
                 raise ConfigError(f"marker {family.name} {min(bad)}: this family has ids 0 to {count - 1}")
-            # Most of OpenCV's time goes into comparing each square with each code of the dictionary. Codes are so far
-            # apart that another marker of the family does not match a wanted code when its own code is left out.
+            # Most of OpenCV's time goes into comparing each square with each code of the dictionary. The codes of one family
+            # are so far apart that another marker of it does not match a wanted code when its own code is left out.
             self._ids.append(list(range(count)) if ids is None else sorted(ids))
             rows = np.ascontiguousarray(full.bytesList[self._ids[-1]])
             dictionaries.append(cv2.aruco.Dictionary(rows, full.markerSize, full.maxCorrectionBits))
+        check_apart([(f, sorted(i)) for f, i in zip(self._families, self._wanted, strict=True) if i is not None])
         self.second_decoders = [SecondDecoder(f, i) for f, i in zip(self._families, self._wanted, strict=True)]
         parameters = cv2.aruco.DetectorParameters()
+        parameters.errorCorrectionRate = CORRECTION_RATE
         parameters.cornerRefinementMethod = cv2.aruco.CORNER_REFINE_NONE
         low, high, step = THRESHOLD_WINDOWS_PX
         parameters.adaptiveThreshWinSizeMin = low

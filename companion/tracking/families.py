@@ -8,7 +8,9 @@ half a turn against the pictures of AprilRobotics (opencv/opencv#28823, later co
 installed version is therefore measured when the dictionary is loaded, and the detector rotates the corners accordingly.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations_with_replacement
 from pathlib import Path
 
 import cv2
@@ -38,7 +40,10 @@ _APRILTAG_0 = {
 # 0.6, the second decoding by less. Codes that are 12, 11 and 9 bits apart can correct 5, 5 and 4 in theory; OpenCV then
 # corrects 3, 3 and 2. Those of 16h5 are 5 apart and have 16 bits only: with one corrected bit 3.1 % of all squares with random
 # cells are one of its 30 tags in one of 4 turns, 17 x 4 x 30 of 65536; without correction 0.18 %.
+CORRECTION_RATE = 0.6
 _CORRECTABLE = {"aruco_mip_36h12": 5, "apriltag_16h5": 0, "apriltag_25h9": 4, "apriltag_36h11": 5}
+# Wrong cells that must not make the marker of one family that of another, where none are corrected.
+LEAST_APART = 2
 # Limits of the user's own dictionary: fewer cells hold no code, more are unreadable at any useful distance.
 CELLS_ALLOWED = (3, 16)
 MAX_CODES = 100_000
@@ -59,6 +64,11 @@ class SquareFamily:
     def cells(self) -> int:
         """Cells along one side, without the border."""
         return self.dictionary.markerSize
+
+    @property
+    def corrected(self) -> int:
+        """Wrong cells of a marker that the detector corrects."""
+        return int(self.dictionary.maxCorrectionBits * CORRECTION_RATE)
 
     def all_bits(self) -> Image8:
         """The cells of all markers as printed, shape (number, cells, cells), 1: white."""
@@ -93,6 +103,33 @@ def square_family(name: str) -> SquareFamily:
     raise ConfigError(
         f"OpenCV {cv2.__version__}: its dictionary of {name} does not hold the tag number 0 of that family"
     )
+
+
+def check_apart(wanted: Sequence[tuple[SquareFamily, Sequence[int]]]) -> None:
+    """Raise `ConfigError` for two markers of which one, with cells read wrongly, is as near to the other as to itself.
+
+    A family keeps its codes apart, in each of four turns, but not from those of other families: aruco_6x6_250 is the first
+    quarter of aruco_6x6_1000. wanted: each family once, with ids that it has.
+    """
+    for (a, ids_a), (b, ids_b) in combinations_with_replacement(wanted, 2):
+        if a.cells != b.cells:
+            continue
+        cells = a.cells**2
+        first, second = a.all_bits()[list(ids_a)], b.all_bits()[list(ids_b)]
+        turned = np.stack([np.rot90(second, k, axes=(1, 2)) for k in range(4)]).reshape(4, len(second), cells)
+        signs = 2.0 * first.reshape(len(first), cells) - 1.0
+        apart = (cells - (2.0 * turned - 1.0) @ signs.T).min(axis=0) / 2  # (b, a)
+        limit = a.corrected + b.corrected
+        if a is b:
+            np.fill_diagonal(apart, np.inf)
+        else:
+            limit = max(limit, LEAST_APART)
+        if (apart <= limit).any():
+            j, i = np.unravel_index(int(apart.argmin()), apart.shape)
+            raise ConfigError(
+                f"markers {a.name} {ids_a[i]} and {b.name} {ids_b[j]}: their codes differ in {apart[j, i]:.0f} of {cells} cells,"
+                f" and must in more than {limit}: one print is taken for the other; use another number, or one family"
+            )
 
 
 def stag_library(name: str) -> int | None:

@@ -234,6 +234,48 @@ def test_unknown_families_and_ids_stop_the_start():
         detector_for([("stag_hd20", 1)])
 
 
+@pytest.mark.parametrize(
+    ("markers", "named"),
+    [
+        (
+            [("aruco_6x6_250", 23), ("aruco_6x6_1000", 23)],
+            "aruco_6x6_250 23 and aruco_6x6_1000 23: .* differ in 0 of 36",
+        ),
+        ([("aruco_mip_36h12", 114), ("aruco_6x6_1000", 331)], "mip_36h12 114 and aruco_6x6_1000 331: .* in 3 of 36"),
+        ([("apriltag_16h5", 1), ("aruco_4x4_50", 27)], "apriltag_16h5 1 and aruco_4x4_50 27: .* differ in 1 of 16"),
+    ],
+)
+def test_two_markers_of_which_one_print_can_be_either_stop_the_start(markers, named):
+    others = [
+        ("aruco_6x6_250", 1),
+        ("aruco_6x6_1000", 2),
+        ("aruco_mip_36h12", 3),
+        ("apriltag_36h11", 0),
+        ("aruco_4x4_50", 4),
+    ]
+    detector_for(others)
+    with pytest.raises(ConfigError, match=f"^markers .*{named} cells"):
+        detector_for([*markers, *others])
+
+
+def test_a_print_of_one_family_is_found_as_a_marker_of_another():
+    """What the refusal prevents: the first quarter of aruco_6x6_1000 is aruco_6x6_250."""
+    R, p = pose(0.1, 0.2, 0.1, (0.0, 0.0, 2.0))
+    found = detector_for([("aruco_6x6_1000", 23)]).detect(render(CAMERA, one("aruco_6x6_250", 23), R, p))
+    assert [(d.family, d.id) for d in found] == [("aruco_6x6_1000", 23)]
+
+
+def test_a_dictionary_of_the_user_that_corrects_too_much_stops_the_start(tmp_path):
+    codes = square_family("aruco_5x5_100").all_bits()[40:42]  # 7 cells apart and more
+    lines = ["%YAML:1.0", "nmarkers: 2", "markersize: 5", "maxCorrectionBits: 25"]
+    lines += [f'marker_{i}: "{"".join(str(b) for b in code.ravel())}"' for i, code in enumerate(codes)]
+    (tmp_path / "own.yml").write_text("\n".join(lines) + "\n")
+    family = f"dictionary:{tmp_path / 'own.yml'}"
+    detector_for([(family, 0)])
+    with pytest.raises(ConfigError, match=r"own.yml 0 and .*own.yml 1: their codes differ in \d+ of 25 cells"):
+        detector_for([(family, 0), (family, 1)])
+
+
 def test_a_dictionary_file_is_a_family(tmp_path):
     codes = square_family("aruco_5x5_100").all_bits()[40:43]
     lines = ["%YAML:1.0", "nmarkers: 3", "markersize: 5", "maxCorrectionBits: 2"]
