@@ -118,16 +118,16 @@ def check_apart(wanted: Sequence[tuple[SquareFamily, Sequence[int]]]) -> None:
         first, second = a.all_bits()[list(ids_a)], b.all_bits()[list(ids_b)]
         turned = np.stack([np.rot90(second, k, axes=(1, 2)) for k in range(4)]).reshape(4, len(second), cells)
         signs = 2.0 * first.reshape(len(first), cells) - 1.0
-        apart = (cells - (2.0 * turned - 1.0) @ signs.T).min(axis=0) / 2  # (b, a)
+        apart = (cells - (2.0 * turned - 1.0) @ signs.T).min(axis=0).T / 2  # (a, b)
         limit = a.corrected + b.corrected
         if a is b:
             np.fill_diagonal(apart, np.inf)
         else:
             limit = max(limit, LEAST_APART)
         if (apart <= limit).any():
-            j, i = np.unravel_index(int(apart.argmin()), apart.shape)
+            i, j = np.unravel_index(int(apart.argmin()), apart.shape)
             raise ConfigError(
-                f"markers {a.name} {ids_a[i]} and {b.name} {ids_b[j]}: their codes differ in {apart[j, i]:.0f} of {cells} cells,"
+                f"markers {a.name} {ids_a[i]} and {b.name} {ids_b[j]}: their codes differ in {apart[i, j]:.0f} of {cells} cells,"
                 f" and must in more than {limit}: one print is taken for the other; use another number, or one family"
             )
 
