@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import Meta
 
 from companion.core.arrays import Array
-from companion.core.config import ConfigError, Section, integer, load, number
+from companion.core.config import ConfigError, Section, Tables, integer, number, parse, read_layered
 from companion.core.frames import quat_from_rpy, rotation_matrix
 from companion.core.messages import WORLD
 
@@ -33,6 +33,9 @@ Radians = Annotated[float, number(-3.15, 3.15, "rad")]
 Metres3 = tuple[Metres, Metres, Metres]
 Radians3 = tuple[Radians, Radians, Radians]
 SIGMAS = 3.0  # of two surveyed places, beyond which they contradict each other
+# Two prints that face the same way cannot overlap by more than the rounding of their places, but for a small one that is drawn into
+# a cell of a large one. Beyond a share of the smaller print apart they are on two faces, of which the nearer may hide the other.
+ROUNDING_M, IN_A_CELL, FACES_APART = 0.001, 0.25, 0.25
 
 
 def check_bundle_name(name: str) -> None:
@@ -99,10 +102,21 @@ class Site(Section):
         return next((b for b in self.bundle if b.name == name), None)
 
     def contradiction(self) -> str:
-        """A sentence when the surveyed places of two bundles cannot both be true, "" otherwise.
+        """A sentence when two markers of a bundle, or the surveyed places of two bundles, cannot both be true; "" otherwise.
 
         Two prints that face the same way cannot overlap. Prints on the two sides of one board face opposite ways.
         """
+        for bundle in self.bundle:
+            for m, n in combinations(bundle.markers, 2):
+                if _overlap(m, n):
+                    apart_m = float(np.linalg.norm(np.subtract(m.p_M, n.p_M)))
+                    return (
+                        f"bundle '{bundle.name}': markers {m.family} {m.id} and {n.family} {n.id} overlap ({apart_m:.3f} m apart):"
+                        " p_M, rpy_rad or size_m of one of them is wrong"
+                    )
+        return self._survey_contradiction()
+
+    def _survey_contradiction(self) -> str:
         surveyed = [(bundle, bundle.survey) for bundle in self.bundle if bundle.survey is not None]
         for (a, survey_a), (b, survey_b) in combinations(surveyed, 2):
             std_m = hypot(survey_a.std_m, survey_b.std_m)
@@ -122,9 +136,11 @@ def load_site(path: str | Path) -> Site:
     """Read a marker file; dictionary paths become absolute.
 
     Raises `ConfigError`, also when a family is unknown, a dictionary file is missing, a bundle has a reserved name, a
-    marker or a bundle name occurs twice, or the survey has two prints in one place. The tracker's detector checks the content of a dictionary file.
+    marker or a bundle name occurs twice, one of several markers of a bundle has no place, or two prints are in one place. The tracker's
+    detector checks the content of a dictionary file, and whether one print can be two of the markers.
     """
-    site = _with_absolute_paths(load(path, Site), Path(path))
+    tables = read_layered(path)
+    site = _with_absolute_paths(parse(tables, Site, str(path)), Path(path))
     names: set[str] = set()
     seen: dict[tuple[str, int], str] = {}
     for bundle in site.bundle:
@@ -136,7 +152,37 @@ def load_site(path: str | Path) -> Site:
             if key in seen:
                 raise ConfigError(f"{path}: marker {key[0]} {key[1]} stands in '{seen[key]}' and in '{bundle.name}'")
             seen[key] = bundle.name
+    if problem := _without_place(tables) or site.contradiction():
+        raise ConfigError(f"{path}: {problem}")
     return site
+
+
+def _without_place(tables: Tables) -> str:
+    """The first of several markers of a bundle that does not say where it is; a single one is at the origin."""
+    for b, bundle in enumerate(tables["bundle"]):
+        for m, marker in enumerate(bundle["markers"]):
+            if len(bundle["markers"]) > 1 and "p_M" not in marker:
+                return f"bundle[{b}].markers[{m}].p_M: missing key: bundle '{bundle['name']}' has {len(bundle['markers'])} markers"
+    return ""
+
+
+def _overlap(m: Marker, n: Marker) -> bool:
+    """Whether two prints of one bundle cover the same place of one face."""
+    large, small = (m, n) if m.size_m >= n.size_m else (n, m)
+    R_large, R_small = (rotation_matrix(quat_from_rpy(*marker.rpy_rad)) for marker in (large, small))
+    apart_m = float(R_large[:, 2] @ np.subtract(small.p_M, large.p_M))
+    if R_large[:, 2] @ R_small[:, 2] <= 0.0 or abs(apart_m) > FACES_APART * small.size_m:
+        return False
+    first, second = (((marker.corners_M() - large.p_M) @ R_large)[:, :2] for marker in (large, small))
+    if small.size_m <= IN_A_CELL * large.size_m and (np.abs(second) <= large.size_m / 2).all():
+        return False
+    # Two convex shapes are apart where their shadows on the normal of one of their sides are.
+    sides = np.vstack([first[1:3] - first[:2], second[1:3] - second[:2]])
+    for side in sides / np.linalg.norm(sides, axis=1)[:, None]:
+        a, b = first @ (-side[1], side[0]), second @ (-side[1], side[0])
+        if min(a.max(), b.max()) - max(a.min(), b.min()) < ROUNDING_M:
+            return False
+    return True
 
 
 def _centres_and_normals(bundle: Bundle, survey: Survey) -> list[tuple[Array, Array]]:

@@ -47,6 +47,53 @@ def test_one_dictionary_under_two_names_is_still_one(tmp_path):
         load_site(marker_file(tmp_path, "dictionary:own.yml", twice))
 
 
+def two_markers(folder, first, second):
+    """A file with two markers of 0.3 m on one bundle; first, second: their further keys."""
+    path = folder / "markers.toml"
+    keys = [key if "size_m" in key else f"size_m = 0.3, {key}".rstrip(", ") for key in (first, second)]
+    rows = ", ".join(f'{{ family = "aruco_6x6_250", id = {i}, {key} }}' for i, key in enumerate(keys))
+    path.write_text(f'[[bundle]]\nname = "pier"\nmarkers = [{rows}]\n')
+    return path
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        "p_M = [0.4, 0.1, 0.0]",
+        "p_M = [0.4, 0.35, 0.0]",  # beyond one side of the first, before the other
+        "p_M = [0.4, 0.1, 0.0], rpy_rad = [0.0, 0.0, 1.5708]",
+        "p_M = [0.4, 0.1, 0.05]",  # five centimetres in front of it
+        "size_m = 0.1, p_M = [0.4, 0.2, 0.0]",  # larger than a cell
+    ],
+)
+def test_two_prints_of_a_bundle_in_one_place_are_one_line(tmp_path, second):
+    file = two_markers(tmp_path, "p_M = [0.4, 0.1, 0.0]", second)
+    with pytest.raises(
+        ConfigError, match=r"'pier': markers aruco_6x6_250 0 and aruco_6x6_250 1 overlap \(0\.\d+ m apart\)"
+    ):
+        load_site(file)
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        "p_M = [0.7, 0.1, 0.0]",  # side by side
+        "p_M = [0.67, 0.37, 0.0], rpy_rad = [0.0, 0.0, 0.785]",  # its side at a corner: only that side separates them
+        "p_M = [0.4, 0.1, -0.01], rpy_rad = [0.0, 3.1416, 0.0]",  # two sides of one board
+        "p_M = [0.55, 0.1, -0.15], rpy_rad = [0.0, 1.5708, 0.0]",  # two sides of an edge
+        "p_M = [0.45, 0.15, 0.3]",  # another face, 0.3 m in front
+        "size_m = 0.04, p_M = [0.42, 0.12, 0.0]",  # drawn into a cell
+    ],
+)
+def test_prints_of_a_bundle_that_can_all_be_there_load(tmp_path, second):
+    assert len(load_site(two_markers(tmp_path, "p_M = [0.4, 0.1, 0.0]", second)).bundle[0].markers) == 2
+
+
+def test_one_of_several_markers_without_a_place_is_one_line(tmp_path):
+    with pytest.raises(ConfigError, match=r"bundle\[0\].markers\[1\].p_M: missing key: bundle 'pier' has 2 markers"):
+        load_site(two_markers(tmp_path, "p_M = [0.4, 0.0, 0.0]", ""))
+
+
 @pytest.mark.parametrize(
     "family", ["aruco_9x9", "stag_hd20", "stag_hd", "stag_hd021", "apriltag_36h11 ", "Dictionary:x"]
 )
