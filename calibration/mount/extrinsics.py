@@ -96,7 +96,7 @@ def best_fit(log: MountLog, problem: MountProblem, motion: Motion) -> MountFit:
 def _warnings(found: Extrinsics) -> list[str]:
     fit, log, out = found.fit, found.log, [*found.log.notes, *found.log.doubts]
     if not found.with_position:
-        out.append("the log has no position of the flight controller: camera.p_BC stays as it is")
+        out.append(f"{log.no_position}: camera.p_BC stays as it is")
     elif (weak := found.translation_std_m > TRANSLATION_STD_MAX_M).any():
         axes = ", ".join(f"{AXES[i]} ± {1e3 * found.translation_std_m[i]:.0f} mm" for i in np.flatnonzero(weak))
         advice = translation_advice(weak, found.motion, fit)

@@ -29,6 +29,12 @@ MIN_OBSERVATIONS = 100
 GAP_S = 0.3  # of attitude or position: observations in a longer gap are left out
 MIN_POSITIONS = 50
 SMOOTH_S = 0.07  # attitude that is faster than this is taken from the body rates
+NO_POSITION = "the log has no position of the flight controller"
+# PX4 then places the aircraft by the camera where the vehicle file has it, so its position confirms that number, whatever it is.
+OWN_POSITION = (
+    "the flight controller's position contains the estimate of this stack (fcu.send_odometry was true in this flight; fly without"
+    " it to find the camera's position)"
+)
 RATES_EVERY_MAX_S = 0.03  # rates with longer intervals do not determine the attitude between two of them
 
 
@@ -70,7 +76,7 @@ class TimeSeries:
 class MountLog:
     """A log for the calibration of a camera's mount: quaternions (w, x, y, z) in `attitude`, p_W in `position`.
 
-    position is None where the flight controller had none. camera_s, p_BC, q_BC: the numbers that flew.
+    position is None where the flight controller had none of its own; no_position: why. camera_s, p_BC, q_BC: the numbers that flew.
     """
 
     path: Path
@@ -84,6 +90,7 @@ class MountLog:
     ambiguous: int  # observations left out: both poses explained the image
     notes: list[str]
     doubts: tuple[str, ...] = ()  # reasons to think that it is another aircraft's log
+    no_position: str = NO_POSITION
 
 
 def read_mount_log(path: Path, bundle: str | None, vehicle_file: Path | None) -> MountLog:
@@ -123,16 +130,19 @@ def read_mount_log(path: Path, bundle: str | None, vehicle_file: Path | None) ->
             f"ambiguous), {MIN_OBSERVATIONS} are needed: keep it in sight, larger in the picture",
         )
     position = _series(messages(log, FcuPosition), "p_W")
+    own_position = flown.value("fcu.send_odometry") is True
+    near = np.count_nonzero(position.near(observations.t_s)) >= MIN_POSITIONS
     return MountLog(
         path,
         bundle,
         observations,
         attitude,
-        position if np.count_nonzero(position.near(observations.t_s)) >= MIN_POSITIONS else None,
+        position if near and not own_position else None,
         *_flown_camera(flown, path),
         len(mine) - len(clear),
         [*log_warnings(log), *flown.notes],
         flown.doubts,
+        OWN_POSITION if own_position else NO_POSITION,
     )
 
 

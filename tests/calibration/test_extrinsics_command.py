@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +10,14 @@ import pytest
 import tomlkit
 from calibration_paths import F550, MISSIONS, ROOT, SCENARIOS, VEHICLES
 from click.testing import CliRunner
+from mount_logs import fly, rotation_error_rad
 from scipy.spatial.transform import Rotation
 
 from calibration.mount import extrinsics, latency
+from calibration.mount.observations import OWN_POSITION, read_mount_log
 from companion.core.config import load, read_layered
 from companion.core.frames import quat_normalized, rotation_matrix
-from companion.core.messages import FcuAttitude, Markers
+from companion.core.messages import BundleObservation, FcuAttitude, FcuPosition, Markers, PoseSolution
 from companion.core.vehicle import Vehicle
 from companion.recording.writer import LogWriter
 from sitl.scenario import load_scenario
@@ -120,3 +123,36 @@ def test_logs_that_cannot_be_used_are_refused_in_one_line(command, empty_log, tm
     assert "text.mcap: " in refused(command, tmp_path / "text.mcap")
     assert "gone.mcap: cannot be read" in refused(command, tmp_path / "gone.mcap")
     assert "gone.toml: no such file" in refused(command, empty_log, "--vehicle", tmp_path / "gone.toml")
+
+
+def written(path: Path, vehicle: str) -> Path:
+    """The log of a made-up flight over the board on the floor."""
+    flight = fly(duration_s=20.0)
+    writer = LogWriter(path, {"vehicle": vehicle, "vehicle_file": "mine.toml"})
+    for t, q, p in zip(flight.attitude.t_s, flight.attitude.value, flight.position.value, strict=True):
+        writer.put("fcu_attitude", FcuAttitude(stamp_s=t, q_WB=tuple(q), omega_B=(0.0, 0.0, 0.0)), t)
+        writer.put("fcu_position", FcuPosition(stamp_s=t, p_W=tuple(p), v_W=(0.0, 0.0, 0.0)), t)
+    seen = flight.observations
+    q_CM = np.roll(Rotation.from_matrix(seen.R_CM).as_quat(), 1, axis=1)
+    for t, q, p, covariance in zip(seen.t_s, q_CM, seen.p_CM, seen.covariance, strict=True):
+        best = PoseSolution(tuple(p), tuple(q), 0.3)
+        found = BundleObservation("floor", [], best, None, False, tuple(covariance.ravel()), 0.3)
+        writer.put("markers", Markers(stamp_s=t, observations=[found], detect_time_s=0.003, search="full"), t)
+    writer.close()
+    return path
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_position_that_contains_the_estimate_of_this_stack_is_not_fitted(tmp_path, own):
+    """It would confirm the camera's place in the vehicle file, however wrong that is."""
+    text = F550.read_text().replace("send_odometry = false", f"send_odometry = {str(own).lower()}")
+    log = read_mount_log(written(tmp_path / "flight.mcap", text), None, None)
+    assert (log.position is None) is own
+    assert ("fcu.send_odometry was true in this flight" in log.no_position) is own
+
+
+def test_without_a_position_of_its_own_the_rotation_is_found_and_the_reason_named():
+    log = replace(fly(with_position=False), no_position=OWN_POSITION)
+    found = extrinsics.find_extrinsics(log)
+    assert not found.with_position and np.degrees(np.abs(rotation_error_rad(found.fit.mount.R_BC))).max() < 0.3
+    assert f"{OWN_POSITION}: camera.p_BC stays as it is" in found.warnings
