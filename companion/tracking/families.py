@@ -125,7 +125,7 @@ def check_apart(wanted: Sequence[tuple[SquareFamily, Sequence[int]]]) -> None:
         else:
             limit = max(limit, LEAST_APART)
         if (apart <= limit).any():
-            i, j = np.unravel_index(int(apart.argmin()), apart.shape)
+            i, j = divmod(int(apart.argmin()), len(ids_b))
             raise ConfigError(
                 f"markers {a.name} {ids_a[i]} and {b.name} {ids_b[j]}: their codes differ in {apart[i, j]:.0f} of {cells} cells,"
                 f" and must in more than {limit}: one print is taken for the other; use another number, or one family"
