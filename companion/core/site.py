@@ -158,11 +158,14 @@ def load_site(path: str | Path) -> Site:
 
 
 def _without_place(tables: Tables) -> str:
-    """The first of several markers of a bundle that does not say where it is; a single one is at the origin."""
+    """The second marker of a bundle that does not say where it is; one is at the origin."""
     for b, bundle in enumerate(tables["bundle"]):
-        for m, marker in enumerate(bundle["markers"]):
-            if len(bundle["markers"]) > 1 and "p_M" not in marker:
-                return f"bundle[{b}].markers[{m}].p_M: missing key: bundle '{bundle['name']}' has {len(bundle['markers'])} markers"
+        without = [m for m, marker in enumerate(bundle["markers"]) if "p_M" not in marker]
+        if len(without) > 1:
+            return (
+                f"bundle[{b}].markers[{without[1]}].p_M: missing key: marker {without[0]} of bundle '{bundle['name']}' is at the "
+                "origin already"
+            )
     return ""
 
 

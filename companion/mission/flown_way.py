@@ -4,6 +4,8 @@ A pilot flies around a pier, the edge of a deck or trees before the hand-over. T
 them, so this stack flies back where the pilot came from.
 """
 
+import math
+
 import numpy as np
 
 from companion.core.arrays import Array
@@ -12,9 +14,7 @@ from companion.core.trajectory_messages import Vec3
 STEP_M = 0.5  # between two points that are kept
 LOOP_M = 1.0  # a way that comes so near to an earlier point of itself is cut there: detours are not flown back
 POINTS_MAX = 4000  # then it is simplified: 2 km of way take 0.1 s of a search for loops
-TAKEOFF_M = 1.0  # nearer to the height of the take-off point a way is low: by the estimate it may be on the ground
-CREW_M = 3.0  # around the take-off point, where a crew stands: what is low there belongs to the take-off
-EDGE_M = 1.0  # the same where the pilot went down: the edge of a deck may be as near
+TAKEOFF_M = 1.0  # nearer to the height of the take-off point, and beside it, a way belongs to the take-off
 DEVIATION_M = 0.5  # of the simplified way from the flown one
 
 
@@ -42,39 +42,31 @@ class FlownWay:
         self._points = np.vstack([points, point])
 
     def after_takeoff(self) -> list[Vec3]:
-        """The way in few straight legs, without the take-off itself.
+        """The way in few straight legs, without the take-off itself: from the first point on that is high or low.
 
-        A pilot may fly low under branches or around a pier before he climbs, or out over the edge of a deck and down beside it.
-        That is kept, no lower than `TAKEOFF_M`, from where it last left the surroundings of the take-off point.
+        A pilot may fly out over the edge of a deck and go down beside it. Then the way to the edge is kept, too, no lower than
+        `TAKEOFF_M`: by the estimate it may be on the ground. Before a climb it is dropped, because the end of the way home is
+        over the take-off point.
         """
-        points, corners = self._points, _corners(self._points, DEVIATION_M)
-        begins = next((n for n, i in enumerate(corners) if abs(points[i, 2]) > TAKEOFF_M), len(corners))
-        high = corners[begins:]
-        radius_m = EDGE_M if high and points[high[0], 2] < 0.0 else CREW_M
-        before = points[: high[0]] if high else points
-        around = np.flatnonzero(np.hypot(before[:, 0], before[:, 1]) < radius_m)
-        low = before[around[-1] + 1 :] if len(around) else before
-        low = np.array(low[low[:, 2] <= TAKEOFF_M])  # without the climb to the first high corner
-        low[:, 2] = np.maximum(low[:, 2], TAKEOFF_M)
-        return _vec3s(np.vstack([simplified(low, DEVIATION_M), points[high]]))
+        way = self.simplified()
+        begin = next((i for i, (_, _, z) in enumerate(way) if abs(z) > TAKEOFF_M), len(way))
+        if begin == len(way) or way[begin][2] > 0.0:
+            return way[begin:]
+        aside = [(x, y, max(z, TAKEOFF_M)) for x, y, z in way[:begin] if math.hypot(x, y) >= TAKEOFF_M]
+        return [*aside, *way[begin:]]
 
     def simplified(self) -> list[Vec3]:
         """The way in few straight legs, at most `DEVIATION_M` beside the flown one."""
-        return _vec3s(simplified(self._points, DEVIATION_M))
+        return [(float(x), float(y), float(z)) for x, y, z in simplified(self._points, DEVIATION_M)]
 
 
 def simplified(points: Array, deviation_m: float) -> Array:
-    """The points of a polyline, (n, 3), without those that a straight leg passes within `deviation_m`."""
-    return points[_corners(points, deviation_m)]
-
-
-def _corners(points: Array, deviation_m: float) -> list[int]:
-    """Which points of a polyline are kept.
+    """The points of a polyline, (n, 3), without those that a straight leg passes within `deviation_m`.
 
     Ramer (1972), Douglas and Peucker (1973): the point farthest from the leg between two kept ones is kept, too.
     """
     if len(points) < 3:
-        return list(range(len(points)))
+        return points
     kept = {0, len(points) - 1}
     legs = [(0, len(points) - 1)]
     while legs:
@@ -89,8 +81,4 @@ def _corners(points: Array, deviation_m: float) -> list[int]:
             middle = first + 1 + farthest
             kept.add(middle)
             legs += [(first, middle), (middle, last)]
-    return sorted(kept)
-
-
-def _vec3s(points: Array) -> list[Vec3]:
-    return [(float(x), float(y), float(z)) for x, y, z in points]
+    return points[sorted(kept)]

@@ -2,8 +2,8 @@
 
 The device sends an event when an axis moves. A gamepad that is unplugged is gone, which stops the sticks. One whose radio or
 battery fails keeps its device, which sends nothing: a stick that is held still sends nothing either, so a deflected stick without
-an event for `SILENT_S` stops the sticks, too. A hand on an analogue stick moves it by some counts all the time. At its end stop a stick may
-be still: then the pilot loses the sticks and PX4's rules for lost sticks act, which is the smaller harm.
+an event for `SILENT_S` stops the sticks, too. A hand on an analogue stick moves it by some counts all the time. Pressed
+against its end stop it is still on a gamepad that is well, and is not asked: there a failed radio is not noticed.
 """
 
 import contextlib
@@ -14,12 +14,15 @@ import struct
 from typing import NamedTuple
 
 from companion.core.config import ConfigError
-from companion.remote.sticks import Sticks
+from companion.remote.sticks import CENTRED, Sticks
 
 EVENT = struct.Struct("=IhBB")  # time [ms], value, type, number
 AXIS, INITIAL = 0x02, 0x80  # types of an event
 FULL = 32767
 SILENT_S = 1.0  # 10 m at 10 m/s; a hand that holds a stick between its ends is seldom still for so long
+END_STOP = (
+    0.98  # of an axis that a hand presses against its end: the device clips it to one value and has nothing to say
+)
 GONE = "the gamepad of the ground computer is gone"
 READ_MAX = 64 * EVENT.size
 READS_MAX = 64  # at a time: a device that never ends must not hold up the sticks
@@ -97,9 +100,12 @@ class Gamepad:
         sticks = Sticks(
             **{name: axis.sign * self._values.get(axis.number, 0.0) for name, axis in self._axes._asdict().items()}
         )
-        if now_s - self._heard_s > SILENT_S and not sticks.centred:
+        if now_s - self._heard_s > SILENT_S and self._must_be_heard(sticks):
             return f"a stick is deflected, and the gamepad of the ground computer has sent nothing for {SILENT_S:g} s"
         return sticks
+
+    def _must_be_heard(self, sticks: Sticks) -> bool:
+        return any(CENTRED <= abs(stick) < END_STOP for stick in sticks)
 
     def _read(self, now_s: float) -> None:
         for _ in range(READS_MAX):

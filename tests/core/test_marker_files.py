@@ -89,9 +89,13 @@ def test_prints_of_a_bundle_that_can_all_be_there_load(tmp_path, second):
     assert len(load_site(two_markers(tmp_path, "p_M = [0.4, 0.1, 0.0]", second)).bundle[0].markers) == 2
 
 
-def test_one_of_several_markers_without_a_place_is_one_line(tmp_path):
-    with pytest.raises(ConfigError, match=r"bundle\[0\].markers\[1\].p_M: missing key: bundle 'pier' has 2 markers"):
-        load_site(two_markers(tmp_path, "p_M = [0.4, 0.0, 0.0]", ""))
+def test_a_second_marker_without_a_place_is_one_line(tmp_path):
+    """One without a place is at the origin of its bundle."""
+    assert load_site(two_markers(tmp_path, "p_M = [0.4, 0.0, 0.0]", ""))
+    with pytest.raises(
+        ConfigError, match=r"bundle\[0\].markers\[1\].p_M: missing key: marker 0 of bundle 'pier' is at the"
+    ):
+        load_site(two_markers(tmp_path, "", ""))
 
 
 @pytest.mark.parametrize(

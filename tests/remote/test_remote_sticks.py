@@ -127,7 +127,9 @@ def test_a_deflected_gamepad_that_sends_nothing_has_no_sticks(tmp_path, monkeypa
     writer = os.open(device, os.O_RDWR)
     pad = Gamepad(str(device), parse_axes("0,-1,3,-4"))
     os.write(writer, EVENT.pack(0, -32767, AXIS, 4))
-    ahead = Sticks(1.0, 0.0, 0.0, 0.0)
+    assert pad(1.0) == pad(9.0) == Sticks(1.0, 0.0, 0.0, 0.0), "pressed against its end stop it has nothing to say"
+    os.write(writer, EVENT.pack(0, -16384, AXIS, 4))
+    ahead = Sticks(16384 / 32767, 0.0, 0.0, 0.0)
     assert pad(10.0) == pad(10.0 + SILENT_S) == ahead
     assert "has sent nothing for 1 s" in pad(10.1 + SILENT_S)
     os.write(writer, EVENT.pack(1, 1, 1, 0))  # a button: it is alive

@@ -8,6 +8,7 @@ const REACH = 92;           // of a knob from its centre, in units of the drawin
 const EXTENT = 216;         // of the drawing of a stick
 const RETRY_MS = 1000;
 const SILENT_MS = 1000;     // of a gamepad with a deflected stick, as SILENT_S of companion/remote/gamepad.py
+const END_STOP = 0.98;      // of a stick that says nothing more, as END_STOP there
 const CENTRED = 0.05;       // a stick nearer to its centre counts as released
 const STALE_S = 1.0;        // an older state, or a link that is silent for longer, says nothing about the aircraft: it is shown as unknown
 const NAMES = {
@@ -232,7 +233,7 @@ function readGamepad() {
 function isSilent(pad) {
   const said = `${pad.timestamp} ${pad.axes}`, now = performance.now();
   if (said !== heard.said) heard = { said, at: now };
-  return now - heard.at > SILENT_MS && Object.values(sticks).some(stick => Math.abs(stick) >= CENTRED);
+  return now - heard.at > SILENT_MS && Object.values(sticks).some(stick => Math.abs(stick) >= CENTRED && Math.abs(stick) < END_STOP);
 }
 
 function offerGamepad() {
