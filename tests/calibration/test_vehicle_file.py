@@ -72,7 +72,7 @@ def test_the_next_calibration_replaces_its_note_and_keeps_the_owners_comment(f55
     ("key", "value", "line"),
     [
         ("attitude.roll.gain", 1, "gain = 1.0"),
-        ("camera.width_px", np.int64(1280), "width_px = 1280"),
+        ("camera.width_px", np.int64(720), "width_px = 720"),
         ("camera.model", "fisheye", 'model = "fisheye"'),
         ("camera.distortion", np.array([0.1, 0.2, 0.0, 0.0]), "distortion = [0.1, 0.2, 0.0, 0.0]"),
         ("drag.linear_1_s", (0.1, np.float64(0.2), 0), "linear_1_s = [0.1, 0.2, 0.0]"),

@@ -1,5 +1,6 @@
 """The page of an inspection in a real browser: tiles load, a click opens the photograph, gaps are listed."""
 
+import csv
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,8 @@ def test_a_click_opens_the_photograph_of_the_place(opened, page):
     target = opened.js("document.querySelector('#panel a').getAttribute('href')")
     assert (page.parent / target).is_file()
     facts = opened.js("document.getElementById('panel').textContent")
-    assert "taken" in facts and "0.85 mm/px" in facts and "“pier”" in facts
+    row = next(csv.DictReader((page.parent / "photographs.csv").open()))
+    assert row["state"] in facts and f"{float(row['gsd_mm_px']):.2f} mm/px" in facts and "“pier”" in facts
 
 
 def test_a_gap_is_listed_and_shown_by_a_click(opened):

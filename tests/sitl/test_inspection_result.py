@@ -13,7 +13,9 @@ def test_an_inspection_without_photographs_covers_nothing():
     plan = flown_plan(load_scenario(SCENARIOS / "two_piers.toml"))
     figures = inspection_figures(plan, {topic: [] for topic in TOPICS})
     assert (figures["planned"], figures["missing"], figures["coverage"]) == (40, 40, 0.0)
-    assert inspection_text(figures) == "0 of 40 photographs, 0 blurred, coverage 0.0 %, GSD –, pose –, – (95 %)"
+    assert (
+        inspection_text(figures) == "0 of 40 photographs, 0 blurred, coverage 0.0 %, GSD –, pose in flight –, – (95 %)"
+    )
 
 
 def test_a_mission_without_an_inspection_has_no_figures():
