@@ -27,7 +27,8 @@ CONFIDENCE = 95.0  # percentile of errors
 def command(log: Path, site: Path | None, vehicle: Path | None, json_file: Path | None) -> None:
     """Find the poses of an inspection's photographs again, by bundle adjustment of the whole flight in LOG.
 
-    `companion photographs tag --poses FILE` writes those of the file of --json into the pictures.
+    `companion photographs tag --poses FILE` writes those of the file of --json into the pictures,
+    `companion report --poses FILE` shows the pictures by them.
     """
     found = refined_poses(log, site, vehicle)
     content = as_result(found, log)
@@ -58,7 +59,7 @@ def as_result(found: RefinedPhotographs, log: Path) -> Result:
 
 
 def as_photograph(pose: RefinedPose) -> RefinedPhotograph:
-    """A pose as the file of --json has it, and as the report of an inspection takes it."""
+    """A pose as the file of --json has it."""
     return RefinedPhotograph(
         pose.capture.id,
         pose.capture.attempt,

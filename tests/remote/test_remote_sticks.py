@@ -105,12 +105,17 @@ def test_the_frame_changes_in_the_air_without_a_jump(mode):
     assert largest < 60, "of 1000, between two messages: 0.5 s from one frame to the other"
 
 
-def test_events_of_a_gamepad_become_sticks_until_it_is_unplugged(tmp_path, monkeypatch):
+def plugged_in(folder, monkeypatch) -> tuple[Gamepad, int]:
+    """A gamepad of six axes, and where its events are written."""
     monkeypatch.setattr(gamepad, "axes_of", lambda file: 6)
-    device = tmp_path / "js0"
+    device = folder / "js0"
     os.mkfifo(device)
     writer = os.open(device, os.O_RDWR)
-    pad = Gamepad(str(device), parse_axes("0,-1,3,-4"))
+    return Gamepad(str(device), parse_axes("0,-1,3,-4")), writer
+
+
+def test_events_of_a_gamepad_become_sticks_until_it_is_unplugged(tmp_path, monkeypatch):
+    pad, writer = plugged_in(tmp_path, monkeypatch)
     assert pad(0.0) == (0.0, 0.0, 0.0, 0.0)
     os.write(writer, EVENT.pack(0, -32767, AXIS | INITIAL, 4) + EVENT.pack(1, 16384, AXIS, 3) + EVENT.pack(2, 1, 1, 0))
     os.write(writer, EVENT.pack(3, -32768, AXIS, 0))
@@ -121,11 +126,7 @@ def test_events_of_a_gamepad_become_sticks_until_it_is_unplugged(tmp_path, monke
 
 def test_a_deflected_gamepad_that_sends_nothing_has_no_sticks(tmp_path, monkeypatch):
     """Its radio or battery has failed: the device stays, with the last position."""
-    monkeypatch.setattr(gamepad, "axes_of", lambda file: 6)
-    device = tmp_path / "js0"
-    os.mkfifo(device)
-    writer = os.open(device, os.O_RDWR)
-    pad = Gamepad(str(device), parse_axes("0,-1,3,-4"))
+    pad, writer = plugged_in(tmp_path, monkeypatch)
     os.write(writer, EVENT.pack(0, -32767, AXIS, 4))
     assert pad(1.0) == pad(9.0) == Sticks(1.0, 0.0, 0.0, 0.0), "pressed against its end stop it has nothing to say"
     os.write(writer, EVENT.pack(0, -16384, AXIS, 4))
