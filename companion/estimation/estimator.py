@@ -61,7 +61,6 @@ from companion.estimation.observations import (
     choose_solution,
     hangs_upside_down,
     is_ambiguous,
-    markers_seen,
     plumb_one,
     shown,
 )
@@ -343,8 +342,9 @@ class EstimatorNode(Node):
             if observation is None or (self._bundle is None and is_ambiguous(observation)):
                 self._rejected[Rejection.MARKER_AMBIGUOUS] += 1
                 continue
-            markers = markers_seen(received)
-            covariance = self._covariances.smoothed(received.bundle, markers, stamp_s, observation.covariance)
+            covariance = self._covariances.smoothed(
+                received.bundle, observation.markers, stamp_s, observation.covariance
+            )
             observations[received.bundle] = observation._replace(covariance=covariance)
         if self.history is None or not observations:
             return
@@ -352,12 +352,11 @@ class EstimatorNode(Node):
             self._bundle = next(iter(observations))
         contradicting = self._contradicting(stamp_s, observations)
         as_received = {o.bundle: o for o in message.observations}
-        ids = {o.bundle: markers_seen(o) for o in message.observations}
         filtered = 0
         for part, name in enumerate(self._by_use(observations)):
             seen = observations[name]
             expected = self._expected(name, stamp_s)
-            if not self._witnesses.agrees(name, stamp_s, seen.best.p_CM, ids[name], seen.position_std_m, expected):
+            if not self._witnesses.agrees(name, stamp_s, seen.best.p_CM, seen.markers, seen.position_std_m, expected):
                 self._rejected[Rejection.MARKER_DISPLACED] += 1
             elif name not in contradicting:
                 further = "" if name == self._bundle else name
@@ -790,7 +789,10 @@ class EstimatorNode(Node):
         (p_CM, q_CM), covariance = choice
         if observation.doubtful:
             return self._filter.judge_marker(filter_state, p_CM, q_CM, covariance, omega_B)
-        return self._filter.measure_marker(filter_state, p_CM, q_CM, covariance, omega_B, observation.slow)
+        slow, markers = observation.slow, observation.markers
+        return self._filter.measure_marker(
+            filter_state, p_CM, q_CM, covariance, omega_B, slow, slow is not None, markers
+        )
 
     # --- messages out
 

@@ -17,7 +17,7 @@ from companion.core.kernel import Kernel
 from companion.core.site import Plumb
 from companion.core.vehicle import Vehicle
 from companion.estimation.adaptation import new_window
-from companion.estimation.filter_state import BUNDLE_SENSORS, ESTABLISHED, FilterState
+from companion.estimation.filter_state import BUNDLE_SENSORS, ESTABLISHED, IN_SIGHT_S, FilterState, SlowSource
 from companion.estimation.gating import Gate
 from companion.estimation.gnss_walk import UNMEASURED_FACTOR, WALKED_MAX_M
 from companion.estimation.imu import SHORTEST_S
@@ -44,7 +44,7 @@ from companion.estimation.layout import (
     update_shapes,
 )
 from companion.estimation.noise import Propagation, forgetting_rates, initial_variances, process_variances
-from companion.estimation.observations import FlipTest, Pose
+from companion.estimation.observations import FlipTest, MarkerId, Pose
 
 # A new level of the GNSS: position innovations rejected for this long that agree with each other.
 LEVEL_TIME_S = 2.0
@@ -170,6 +170,7 @@ class Eskf:
         self.gates = {s: Gate(self._settings[s].gate_probability, size) for s, size in SENSORS.items()}
         self.nominal = {s: self._settings[s].std ** 2 * np.eye(SENSORS[s]) for s in SENSORS if s not in BUNDLE_SENSORS}
         self._marker_factor = settings.marker.std**2
+        self._slow_time_s = settings.camera.slow_pose_time_s
         self._initial = initial_variances(vehicle)
         self.adapts = adapt
         self._predict.inputs[2][:] = forgetting_rates(vehicle, Propagation.COMMAND)
@@ -488,10 +489,13 @@ class Eskf:
         covariance: Array,
         omega_B: Vector = (0.0, 0.0, 0.0),
         slow: Array | None = None,
-    ) -> FilterUpdate:
-        """Pose of the bundle in the camera frame; covariance (6, 6) in the tracker's convention.
+        by_corners: bool = False,
+        markers: frozenset[MarkerId] = frozenset(),
+    ) -> FilterUpdate | None:
+        """Pose of the bundle in the camera frame; covariance (6, 6) in the tracker's convention. None: not used, see `_follow_source`.
 
-        slow: (6, 6) of the error that lasts over many images; None: the covariance is taken for it, too.
+        slow: (6, 6) of the error that lasts over many images; None: the covariance is taken for it, too. by_corners, markers: whose
+        error that is, see `filter_state.SlowSource`.
 
         The first observation places the bundle: nominal pose from the observation, large prior covariance, then a
         normal update, which correlates the errors of the bundle with those of the aircraft.
@@ -501,8 +505,8 @@ class Eskf:
         kernel = self._updates[Sensor.MARKER]
         R = self._enter_pose(p_CM, q_CM, covariance, omega_B, slow)
         in_use = not filter_state.contradiction.refused
-        if in_use:
-            self._follow_source(filter_state, slow is not None, R)
+        if in_use and not self._follow_source(filter_state, by_corners, markers, R):
+            return None
         update = self._update(filter_state, Sensor.MARKER, R, in_use)
         if filter_state.placement_score < ESTABLISHED:
             # A single false pose may have placed the bundle: after two observations that disagree it is placed again.
@@ -662,26 +666,38 @@ class Eskf:
         else:
             self._inflate(filter_state, (ErrorIndex.VELOCITY, ErrorIndex.VELOCITY_BIAS), (offset / OFFSET_TIME_S) ** 2)
 
-    def _follow_source(self, filter_state: FilterState, by_corners: bool, R: Array) -> None:
-        """Let ξ begin again where the observation in the kernel's inputs has another slow error than those before.
+    def _follow_source(
+        self, filter_state: FilterState, by_corners: bool, markers: frozenset[MarkerId], R: Array
+    ) -> bool:
+        """Let ξ begin again where the observation in the kernel's inputs has another slow error than those before; False: not to be used.
 
-        One has nothing of the other in it: with one ξ for two errors of different size their difference would show it, and
-        with it a position that no image shows. Not for an observation that is an outlier.
+        Other corners have nothing of the error in them: with one ξ for two errors of different size their difference would show it, and
+        with it a pose that no image shows. Each beginning counts as another error, so poses that come in turns would make the filter too
+        certain: the worse ones are not used until the better ones have been out of sight, and a ξ that begins soon after another one has so
+        much more variance that all within its time constant weigh as one. Not for an observation that is an outlier.
         """
-        if filter_state.slow_by_corners is None:
-            filter_state.slow_by_corners = by_corners
-        if filter_state.slow_by_corners is by_corners:
-            return
+        source, now_s = filter_state.slow_source, filter_state.time_s
+        if source is None:
+            filter_state.slow_source = SlowSource(by_corners, markers, now_s, now_s)
+            return True
+        if source.is_alike(by_corners, markers):
+            filter_state.slow_source = source._replace(seen_s=now_s)
+            return True
+        established = filter_state.placement_score >= ESTABLISHED
+        if established and not source.is_worse(by_corners, markers) and now_s - source.seen_s < IN_SIGHT_S:
+            return False
         kernel = self._updates[Sensor.MARKER]
         kernel.inputs[-1][:] = filter_state.windows[Sensor.MARKER].noise(R) if self.adapts else R
         kernel.point(STATE, filter_state.address)
         if not self.gates[Sensor.MARKER].accepts(float(kernel()[NIS][0])):
-            return
+            return True
         slow, P = ErrorIndex.SLOW_POSE, filter_state.covariance
+        soon = max(1.0, self._slow_time_s / max(now_s - source.begun_s, IN_SIGHT_S))
         filter_state.nominal[StateIndex.SLOW_POSE] = 0.0
         P[slow, :] = P[:, slow] = 0.0
-        P[slow, slow] = np.diag(self._initial[slow])
-        filter_state.slow_by_corners = by_corners
+        P[slow, slow] = soon * np.diag(self._initial[slow])
+        filter_state.slow_source = SlowSource(by_corners, markers, now_s, now_s)
+        return True
 
     def remove_bundle(self, filter_state: FilterState, name: str = "") -> None:
         """Remove a bundle's position from use; the next observation places the bundle again.

@@ -33,11 +33,29 @@ from companion.estimation.layout import (
     slow_errors_of,
 )
 from companion.estimation.noise import Propagation
-from companion.estimation.observations import FlipTest
+from companion.estimation.observations import FlipTest, MarkerId
 
 BUNDLE_SENSORS = (Sensor.MARKER, Sensor.CORNERS)
 ESTABLISHED = 15  # placement score from which on a bundle's position is used without a further check
 IN_SIGHT_S = 1.0  # a bundle that was observed since then keeps its slow error
+
+
+class SlowSource(NamedTuple):
+    """Whose lasting error ξ is: that of the poses of some markers, from corrected corners or of each image alone."""
+
+    by_corners: bool
+    markers: frozenset[MarkerId]
+    begun_s: float  # times of the first and the newest observation that have this error
+    seen_s: float
+
+    def is_alike(self, by_corners: bool, markers: frozenset[MarkerId]) -> bool:
+        """Whether a pose of these markers is wrong in the same way: two thirds of the corners are the same."""
+        common, most = len(self.markers & markers), max(len(self.markers), len(markers))
+        return self.by_corners == by_corners and 3 * common >= 2 * most
+
+    def is_worse(self, by_corners: bool, markers: frozenset[MarkerId]) -> bool:
+        """Whether a pose of these markers knows the bundle better."""
+        return (by_corners, len(markers)) > (self.by_corners, len(self.markers))
 
 
 class BundleRecord(NamedTuple):
@@ -51,7 +69,7 @@ class BundleRecord(NamedTuple):
     windows: tuple[Window, ...] = ()  # of BUNDLE_SENSORS, as the two dictionaries below
     rejection_runs: tuple[RejectionRun | None, ...] = (None, None)
     accepted_s: tuple[float, ...] = (-inf, -inf)
-    slow_by_corners: bool | None = None
+    slow_source: SlowSource | None = None
     surveyed_from: str | None = None
 
 
@@ -75,9 +93,7 @@ class FilterState:
     bias_before: Array | None = None  # low-pass of the GNSS bias [m], (3,), while the bundle is out of sight
     by: Propagation = Propagation.COAST  # what the newest prediction was driven by
     placement_score: int = 0  # accepted minus rejected observations since the bundle was placed, up to ESTABLISHED
-    slow_by_corners: bool | None = (
-        None  # whose slow error ξ is: of corrected corners or of the tracker; None: of neither yet
-    )
+    slow_source: SlowSource | None = None  # whose slow error ξ is; None: of no observation yet
     others: dict[str, BundleRecord] = field(default_factory=dict)  # further bundles, in the order of their poses
     slow: tuple[str, ...] = ()  # those with a slow error, in their order
     # The bundle from which the survey gave or confirmed the place of this one; None: its own images placed it.
@@ -123,7 +139,7 @@ class FilterState:
             self.bias_before,
             by,
             self.placement_score,
-            self.slow_by_corners,
+            self.slow_source,
             self.others,
             self.slow,
             self.surveyed_from,
@@ -251,7 +267,7 @@ class FilterState:
             tuple(self.windows[s] for s in BUNDLE_SENSORS),
             tuple(self.rejection_runs.get(s) for s in BUNDLE_SENSORS),
             tuple(self.accepted_s.get(s, -inf) for s in BUNDLE_SENSORS),
-            self.slow_by_corners,
+            self.slow_source,
             self.surveyed_from,
         )
 
@@ -263,7 +279,7 @@ class FilterState:
         self.marker_known, self.placement_score = record.marker_known, record.placement_score
         self.bias_test, self.contradiction = record.bias_test, record.contradiction
         self.flips = record.flips
-        self.slow_by_corners, self.surveyed_from = record.slow_by_corners, record.surveyed_from
+        self.slow_source, self.surveyed_from = record.slow_source, record.surveyed_from
         self.windows |= zip(BUNDLE_SENSORS, record.windows, strict=True)
         for sensor, run, at_s in zip(BUNDLE_SENSORS, record.rejection_runs, record.accepted_s, strict=True):
             self.rejection_runs.pop(sensor, None)

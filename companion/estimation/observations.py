@@ -52,6 +52,7 @@ class CheckedObservation(NamedTuple):
     corners: tuple[tuple[Array, Array], ...] = ()  # of each marker: normalised image (8,), bundle frame (12,)
     corner_noise_px: float = 0.0
     slow: Array | None = None  # (6, 6) of the error of many images; None: of the shape of the covariance
+    markers: frozenset[MarkerId] = frozenset()
     doubtful: bool = (
         False  # its corners do not fit to those of the images before: judged, and nothing is corrected by it
     )
@@ -95,7 +96,14 @@ def check(observation: BundleObservation) -> CheckedObservation | None:
         alternative = _pose(observation.alternative)
         if alternative is None:
             return None
-    return CheckedObservation(best, alternative, covariance, _corners(observation), observation.corner_noise_px)
+    return CheckedObservation(
+        best,
+        alternative,
+        covariance,
+        _corners(observation),
+        observation.corner_noise_px,
+        markers=markers_seen(observation),
+    )
 
 
 def _corners(observation: BundleObservation) -> tuple[tuple[Array, Array], ...]:

@@ -10,6 +10,7 @@ from companion.core.frames import quat_exp, quat_multiply
 from companion.core.messages import Markers
 from companion.estimation.estimator import EstimatorNode
 from companion.estimation.filter import Eskf
+from companion.estimation.filter_state import IN_SIGHT_S
 from companion.estimation.layout import ErrorIndex, StateIndex
 
 
@@ -77,7 +78,8 @@ def looked_at(vehicle, by_corners, images=600, noise_m=0.003, lasting_m=0.02):
     noise, lasting = noise_m**2 * np.eye(6), lasting_m**2 * np.eye(6)
     for i in range(images):
         state.time_s += 1 / 30
-        eskf.measure_marker(state, *FACING, noise, slow=lasting if by_corners(i) else None)
+        slow = lasting if by_corners(i) else None
+        eskf.measure_marker(state, *FACING, noise, slow=slow, by_corners=by_corners(i))
     return eskf, state, float(eskf.relative(state)[1].diagonal().max()) ** 0.5
 
 
@@ -86,20 +88,59 @@ def test_the_lasting_error_of_the_corners_is_not_taken_for_that_of_the_tracker(v
     eskf, state, _ = looked_at(vehicle, lambda i: i > 20)
     slow = state.covariance[ErrorIndex.SLOW_POSE]
     state.nominal[StateIndex.SLOW_POSE] = 0.3
-    assert state.slow_by_corners and np.abs(slow[:, : ErrorIndex.SLOW_POSE.start]).max() > 1e-4
+    assert state.slow_source.by_corners and np.abs(slow[:, : ErrorIndex.SLOW_POSE.start]).max() > 1e-4
     before = state.copy()
+    assert eskf.measure_marker(state, *FACING, 1e-4 * np.eye(6)) is None, "the corners were just seen"
+    np.testing.assert_array_equal(state.nominal, before.nominal)
+    state.time_s += 1.5 * IN_SIGHT_S
     noise = 1e-4 * np.eye(6)
     eskf.measure_marker(state, (5.0, 0.0, 3.0), FACING[1], noise)  # an outlier changes nothing
     np.testing.assert_array_equal(state.nominal, before.nominal)
-    assert state.slow_by_corners is before.slow_by_corners
+    assert state.slow_source is before.slow_source
 
+    state.time_s += vehicle.estimator.camera.slow_pose_time_s
     R = eskf._enter_pose(*FACING, noise, (0.0, 0.0, 0.0), None)
-    eskf._follow_source(state, False, R)
-    assert not state.slow_by_corners
+    assert eskf._follow_source(state, False, frozenset(), R)
+    assert not state.slow_source.by_corners
     np.testing.assert_array_equal(state.nominal[StateIndex.SLOW_POSE], 0.0)
     np.testing.assert_array_equal(slow[:, : ErrorIndex.SLOW_POSE.start], 0.0)
     np.testing.assert_array_equal(slow[:, ErrorIndex.SLOW_POSE], vehicle.estimator.camera.slow_pose**2 * np.eye(6))
     np.testing.assert_array_equal(state.nominal[StateIndex.POSITION], before.nominal[StateIndex.POSITION])
+
+
+FEW, MANY = frozenset({("a", 1)}), frozenset(("a", i) for i in range(1, 5))
+
+
+def relative_errors_in_turns(vehicle, draws, swap_images, images=600):
+    """Normalised squared errors, per number, of the place beside a bundle of which few markers and many come into the picture in turns.
+
+    The pose by each group of markers is wrong by an error of its own that lasts; the filter knows the size of both.
+    """
+    large, small, white = 0.06, 0.01, 0.003
+    found = []
+    for seed in [None, *range(draws)]:
+        rng = np.random.default_rng(seed)
+        eskf = Eskf(vehicle, adapt=False)
+        state = eskf.start(0.0, (0.0, 0.0, 1.5), (0.0, 0.0, 0.0), (1.0, 0.0, 0.0, 0.0))
+        lasting = {FEW: large * rng.normal(size=3), MANY: small * rng.normal(size=3)}
+        if seed is None:  # without errors, where the place is
+            lasting = dict.fromkeys(lasting, np.zeros(3))
+        for i in range(images):
+            state.time_s += 1 / 30
+            markers = FEW if i // swap_images % 2 else MANY
+            size = large if markers is FEW else small
+            p_CM = FACING[0] + lasting[markers] + white * rng.normal(size=3)
+            eskf.measure_marker(state, p_CM, FACING[1], white**2 * np.eye(6), slow=size**2 * np.eye(6), markers=markers)
+        p_M, covariance = eskf.relative(state)
+        found.append((p_M, covariance))
+    (true_p_M, _), *drawn = found
+    return [(p_M - true_p_M) @ np.linalg.solve(covariance, p_M - true_p_M) / 3 for p_M, covariance in drawn]
+
+
+@pytest.mark.parametrize("swap_images", [1, 15, 60])
+def test_errors_of_other_markers_do_not_make_the_place_too_certain(vehicle, swap_images):
+    """With one error for both groups their difference would show it: the mean squared error would be 1.8 times what the filter states."""
+    assert np.mean(relative_errors_in_turns(vehicle, 12, swap_images)) < 1.0
 
 
 def test_a_doubtful_image_is_judged_and_corrects_nothing(vehicle):
