@@ -36,6 +36,7 @@ PHOTOGRAPH_MB = 12.0
 GIMBAL_PERIOD_S = 1.0  # of its report, until another is requested
 GIMBAL_COMPONENT = common.MAV_COMP_ID_GIMBAL
 DISTANCE_M = 5.0  # to the surface, where nothing is known to be in the picture's centre
+LENS_STREAM = 11  # of the random numbers of a seed
 UTC_AT_START_S = 1_790_000_000.0  # of simulated time 0: 21 September 2026
 
 
@@ -45,6 +46,10 @@ class PayloadConfig(Section, frozen=True, kw_only=True):
     mount_std_rad: Annotated[float, number(0, 0.2, "rad, drawn for each axis of q_BC")] = 0.0035  # calibrated to 0.2°
     place_std_m: Annotated[float, number(0, 0.2, "m, drawn for each axis of p_BC")] = 0.005
     level_std_rad: Annotated[float, number(0, 0.2, "rad, drawn for roll and pitch that the gimbal reports")] = 0.001
+    # Of the lens, drawn evenly within ± this against the camera file, which has the maker's focal length and a pinhole.
+    focal_error: Annotated[float, number(0, 0.1, "share of the focal length")] = 0.01
+    principal_point_error: Annotated[float, number(0, 0.05, "share of the width, each axis")] = 0.003
+    k1_error: Annotated[float, number(0, 0.1, "of the radial distortion k1")] = 0.02
     gimbal_rate_rad_s: Annotated[float, number(0.05, 20, "rad/s")] = 0.8
     gimbal_jitter_rad_s: Annotated[float, number(0, 1, "rad/s, standard deviation of what stabilisation leaves")] = (
         0.003
@@ -55,6 +60,22 @@ class PayloadConfig(Section, frozen=True, kw_only=True):
     clock_offset_s: Annotated[float, number(0, 1e6, "s of the camera's clock at simulated time 0")] = 41.5
     answers_timesync: bool = True
     storage_mb: Annotated[float, number(0, 1e6, "MB free at the start; 0: without a card")] = 30_000.0
+
+
+class TrueLens(NamedTuple):
+    """Errors of the real lens: share of the focal length, principal point as a share of the width, radial distortion."""
+
+    focal: float
+    principal_point: tuple[float, float]
+    k1: float
+
+
+def true_lens(config: PayloadConfig, seed: int) -> TrueLens:
+    """The lens that a seed draws; it has a stream of its own, so that the flight of the seed stays as it is."""
+    rng = np.random.default_rng((seed, LENS_STREAM))
+    focal, x, y, k1 = (float(n) for n in rng.uniform(-1.0, 1.0, 4))
+    shift = config.principal_point_error
+    return TrueLens(config.focal_error * focal, (shift * x, shift * y), config.k1_error * k1)
 
 
 class Body(Protocol):

@@ -4,12 +4,13 @@ Levenberg-Marquardt on the factors of `corners` and `motion`. Noise is not known
 variance that they should (variance component estimation, Koch & Kusche, J. Geodesy 76, 2002, with random probes for the traces).
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 
+from calibration.map.combine import SiteMap, misplaced
 from calibration.map.corners import (
     CORNERS,
     EARLIER,
@@ -23,6 +24,7 @@ from calibration.map.corners import (
     predict,
     whitening,
 )
+from calibration.map.exposures import Carried, carried
 from calibration.map.motion import (
     FlightNoise,
     constant_factors,
@@ -32,13 +34,28 @@ from calibration.map.motion import (
     slow_factors,
     translation_factor,
 )
-from calibration.map.normal_equations import Factor, NormalEquations, Solver, gradient
+from calibration.map.normal_equations import Factor, Mask, NormalEquations, Solver, gradient
+from calibration.map.pictures import (
+    MISFIT_MAX_PX,
+    WIDTH_PX,
+    Fitted,
+    Fitting,
+    Photographs,
+    Placed,
+    cameras,
+    fitted,
+    fitting,
+    own_root,
+    payload_prior,
+    picture_factors,
+)
 from calibration.map.preintegration import InertialSamples, preintegrate
 from calibration.map.rotations import exp
+from calibration.map.surveyed import survey_factors
 from calibration.map.unknowns import ACCEL_BIAS, GYRO_BIAS, PER_IMAGE, POSE, SWAY, Unknowns
 from calibration.results import DataError
 from companion.core.arrays import Array
-from companion.core.site import Plumb
+from companion.core.site import Plumb, Survey
 
 ITERATIONS, CONVERGED, NEARLY = 30, 1e-5, 1e-3  # of the cost, relative; the second: while the noise is not known yet
 DAMPING, DAMPING_MAX = 1e-7, 1e6
@@ -56,7 +73,8 @@ RATE_WINDOW_S = 0.02  # over which the angular rate at an image is averaged
 class FlightData:
     """What the adjustment of a flight takes; k images, of which some see no bundle. t_s (k,): their stamps.
 
-    plumb: of each bundle, what a spirit level says; () where none was levelled.
+    plumb: of each bundle, what a spirit level says; () where none was levelled. photographs: of a payload camera, whose poses are wanted. surveys: by
+    bundle, those that count; a site map has none, as it is compared with them.
     """
 
     name: str
@@ -69,6 +87,8 @@ class FlightData:
     start: Unknowns
     noise: FlightNoise
     plumb: tuple[Plumb | None, ...] = ()
+    photographs: Photographs | None = None
+    surveys: Mapping[str, Survey] = field(default_factory=dict)
 
 
 class Outliers(NamedTuple):
@@ -94,6 +114,7 @@ class Adjusted:
     """covariance (6 b, 6 b): of each bundle's rotation (right) and place in the flight's frame; corner_px: root mean square.
 
     t_s (k,): the times of the unknowns, which are those of the exposures and not of the stamps; solver: of the normal equations at the solution.
+    photographs: where they were taken; None without. misplaced: bundles whose survey does not count, with a clause that says how far they are from it.
     """
 
     data: FlightData
@@ -106,6 +127,8 @@ class Adjusted:
     delay_s: float
     t_s: Array
     solver: Solver
+    photographs: Placed | None = None
+    misplaced: Mapping[str, str] = field(default_factory=dict)
 
 
 class _Shifted(NamedTuple):
@@ -121,17 +144,25 @@ Groups = dict[str, list[Factor]]
 
 def adjust(data: FlightData, rounds: int = ROUNDS) -> Adjusted:
     """The bundles of a flight; raises `DataError` when the observations do not determine them."""
-    u, noise, seen = data.start, data.noise, data.seen
+    u, noise, seen, photographs = data.start, data.noise, data.seen, data.photographs
     first_p_W, first_R_WB = u.p_W[0], u.R_WB[0]
     shift = _shift(data, 0.0)
+    wrong: dict[str, str] = {}
     try:
         for turn in range(rounds):
+            is_last = turn == rounds - 1
             weigh = _robust(seen, noise) if turn == 0 else _fixed(whitening(seen, shift.t_s, noise.corner))
-            problem = _Problem(data, seen, shift, noise, weigh, first_p_W, first_R_WB)
-            u, groups, solver = problem.descend(u, NEARLY if 0 < turn < rounds - 1 else CONVERGED)
-            if turn == rounds - 1:
+            # The surveys count in the last round, when the map without them says which bundle stands elsewhere.
+            surveys = {name: s for name, s in data.surveys.items() if name not in wrong} if is_last and turn > 0 else {}
+            problem = _Problem(data, seen, photographs, shift, noise, weigh, turn == 0, surveys, first_p_W, first_R_WB)
+            u, groups, solver = problem.descend(u, NEARLY if turn > 0 and not is_last else CONVERGED)
+            if is_last:
                 break
             errors = predict(u, seen, data.prints, data.lens, shift.rate_B).residual
+            if turn > 0:
+                noise = noise.scaled(_scales(groups, solver, u.size))
+            if data.photographs is not None:
+                photographs, noise = _fitting(data, data.photographs, problem, u, noise)
             if turn == 0:
                 seen, errors = _without_outliers(seen, errors)
                 shift = _shift(data, shift.shifted_s + u.delay_s)
@@ -141,9 +172,9 @@ def adjust(data: FlightData, rounds: int = ROUNDS) -> Adjusted:
                     R_WB=u.R_WB @ exp(shift.rate_B * u.delay_s),
                     delay_s=0.0,
                 )
-            else:
-                noise = noise.scaled(_scales(groups, solver, u.size))
             noise = replace(noise, corner=_corner_noise(seen, errors, shift.t_s, noise.corner))
+            if turn == rounds - 2:
+                wrong = _misplaced(data, u, solver)
     except (np.linalg.LinAlgError, ValueError):  # singular, or no longer finite
         raise DataError(f"{data.name}: the motion between the bundles is not determined by this log") from None
     errors = predict(u, seen, data.prints, data.lens, shift.rate_B).residual
@@ -158,7 +189,32 @@ def adjust(data: FlightData, rounds: int = ROUNDS) -> Adjusted:
         shift.shifted_s + u.delay_s,
         shift.t_s,
         solver,
+        problem.placed(u),
+        wrong,
     )
+
+
+def _fitting(
+    data: FlightData, every: Photographs, problem: "_Problem", u: Unknowns, noise: FlightNoise
+) -> tuple[Photographs, FlightNoise]:
+    """Of all markers in the pictures those that fit; raises `DataError` when the pictures as a whole do not.
+
+    The noise of the centres is that of those that count now, where they are others than before.
+    """
+    found = problem.fitting(u, every)
+    if found.median_px > MISFIT_MAX_PX:
+        raise DataError(
+            f"{data.name}: the markers in the pictures do not fit this flight by {found.median_px:.0f} px of {WIDTH_PX:.0f}: they are pictures "
+            "of another flight, or the camera file is not that of the camera"
+        )
+    same = not problem.is_robust and np.array_equal(found.photographs.seen, problem.seen_in_pictures)
+    return found.photographs, noise if same else replace(noise, picture_px=found.rms_px)
+
+
+def _misplaced(data: FlightData, u: Unknowns, solver: Solver) -> dict[str, str]:
+    """Bundles that stand elsewhere than their surveys say, by the map without surveys."""
+    surveys = {name: survey for name, survey in data.surveys.items() if name in data.bundles}
+    return misplaced(SiteMap(data.bundles, u.R_WM, u.p_WM, _bundle_covariance(solver, u)), surveys)
 
 
 class _Problem:
@@ -168,20 +224,25 @@ class _Problem:
         self,
         data: FlightData,
         seen: Seen,
+        photographs: Photographs | None,
         shift: _Shifted,
         noise: FlightNoise,
         weigh: Callable[[Array], Whitening],
+        robust: bool,
+        surveys: Mapping[str, Survey],
         first_p_W: Array,
         first_R_WB: Array,
     ) -> None:
         self._data, self._seen, self._shift, self._noise, self._weigh = data, seen, shift, noise, weigh
+        self._photographs, self.is_robust, self._surveys = photographs, robust, surveys
         self._first = first_p_W, first_R_WB
+        self._carried: tuple[Carried, Array] | None = None
 
     def factors(self, u: Unknowns) -> Groups:
         """By the names of `FlightNoise`; "": priors, whose noise is not estimated."""
         data, noise, t_s = self._data, self._noise, self._shift.t_s
         predicted = predict(u, self._seen, data.prints, data.lens, self._shift.rate_B)
-        return {
+        groups: Groups = {
             "corner": [corner_factor(u, self._seen, predicted, self._weigh(predicted.residual))],
             "gyro": [rotation_factor(u, self._motion, noise)],
             "accel": [translation_factor(u, self._motion, noise)],
@@ -192,12 +253,51 @@ class _Problem:
                 *slow_factors(u, t_s, u.gyro_bias, GYRO_BIAS, noise.gyro_bias),
                 *constant_factors(u, noise, *self._first, self._shift.shifted_s),
                 *plumb_factors(u, data.plumb),
+                *survey_factors(u, data.bundles, self._surveys),
             ],
         }
+        if self._photographs is not None and self._carried is not None:
+            found = picture_factors(u, self._carried[0], self.fit_pictures(u))
+            groups["picture_px"] = [found.centres]
+            groups[""] += [found.own, payload_prior(u, self._photographs)]
+        return groups
+
+    def fit_pictures(self, u: Unknowns) -> Fitted:
+        """The photographs with their own errors at their best."""
+        assert self._photographs is not None and self._carried is not None
+        return fitted(u, self._photographs, *self._carried, self._noise.picture_px, self.is_robust)
+
+    def fitting(self, u: Unknowns, every: Photographs) -> Fitting:
+        """Of all markers in the pictures those that fit a solution."""
+        assert self._carried is not None
+        return fitting(u, every, *self._carried, self.fit_pictures(u))
+
+    @property
+    def seen_in_pictures(self) -> Mask | None:
+        """The markers (n, m) that count; None without photographs."""
+        return None if self._photographs is None else self._photographs.seen
+
+    def placed(self, u: Unknowns) -> Placed | None:
+        """The photographs by a solution."""
+        if self._photographs is None or self._carried is None:
+            return None
+        fit = self.fit_pictures(u)
+        return Placed(
+            self._photographs, u, self._carried[0], fit, cameras(u, self._photographs, *self._carried, fit.own)
+        )
+
+    def _carry(self, u: Unknowns) -> tuple[Carried, Array] | None:
+        """From the images to the exposures, and the roots of the covariances of the photographs' own errors."""
+        if self._photographs is None:
+            return None
+        at = carried(self._data.samples, self._shift.t_s, u, self._photographs.stamp_s)
+        rate_B = _rates(self._data.samples, self._photographs.stamp_s)
+        return at, own_root(u, self._photographs, at, rate_B, self._noise)
 
     def descend(self, u: Unknowns, converged: float) -> tuple[Unknowns, Groups, Solver]:
         """The smallest cost from a start, the factors and the factorised normal equations there."""
         self._motion = preintegrate(self._data.samples, self._shift.t_s, u.gyro_bias[:-1], u.accel_bias[:-1])
+        self._carried = self._carry(u)
         groups, damping = self.factors(u), DAMPING
         cost = _cost(groups)
         for _ in range(ITERATIONS):
@@ -231,15 +331,19 @@ def _normal(groups: Groups, u: Unknowns) -> NormalEquations:
 
 def _shift(data: FlightData, shifted_s: float) -> _Shifted:
     t_s = data.t_s + shifted_s
-    samples = data.samples
+    return _Shifted(shifted_s, t_s, _rates(data.samples, t_s))
+
+
+def _rates(samples: InertialSamples, t_s: Array) -> Array:
+    """Angular rates (n, 3) around times, in B."""
     total = np.vstack([np.zeros(3), np.cumsum(np.diff(samples.t_s)[:, None] * samples.gyro_B[1:], axis=0)])
 
     def at(times_s: Array, values: Array, when_s: Array) -> Array:
         return np.column_stack([np.interp(when_s, times_s, column) for column in values.T])
 
     half = RATE_WINDOW_S / 2
-    rate = (at(samples.t_s, total, t_s + half) - at(samples.t_s, total, t_s - half)) / RATE_WINDOW_S
-    return _Shifted(shifted_s, t_s, rate)
+    rate: Array = (at(samples.t_s, total, t_s + half) - at(samples.t_s, total, t_s - half)) / RATE_WINDOW_S
+    return rate
 
 
 def _robust(seen: Seen, noise: FlightNoise) -> Callable[[Array], Whitening]:
@@ -324,7 +428,7 @@ def _scales(groups: Groups, solver: Solver, size: int) -> dict[str, float]:
             [sum(gradient(f, size, s[i]) for f, s in zip(factors, signs, strict=True)) for i in range(PROBES)]
         )
         trace = float(np.mean(np.sum(right * solver.solve(right), axis=0)))
-        count = sum(np.count_nonzero(factor.jacobian.any(axis=2)) for factor in factors)
+        count = sum(np.count_nonzero(factor.jacobian.any(axis=2)) - factor.eliminated for factor in factors)
         freedom = max(0.0, count - trace)
         squares = 2 * sum(factor.cost for factor in factors)
         found[name] = float(np.sqrt((squares + PRIOR_FREEDOM) / (freedom + PRIOR_FREEDOM)))

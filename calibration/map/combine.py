@@ -70,7 +70,7 @@ def combine(flights: Sequence[FlightMap]) -> SiteMap:
     pairs = [
         (f.map, f.map.bundles[0], other) for f in flights for other in f.map.bundles[1:] if f.map.bundles[0] in names
     ]
-    measured = [_joint(f.map) for f in flights if f.map.bundles[0] in names]
+    measured = [joint(f.map) for f in flights if f.map.bundles[0] in names]
 
     def moved(x: Array) -> SiteMap:
         step = x.reshape(-1, POSE)
@@ -91,7 +91,7 @@ def combine(flights: Sequence[FlightMap]) -> SiteMap:
     return SiteMap(names, found.R, found.p, covariance)
 
 
-def _joint(site: SiteMap) -> tuple[Array, int]:
+def joint(site: SiteMap) -> tuple[Array, int]:
     """Whitener of all poses relative to the first, and their number."""
     count = len(site.bundles) - 1
     J = np.concatenate([relative_jacobian(site.R, site.p, 0, b + 1) for b in range(count)])
@@ -140,11 +140,21 @@ def _check_flights(flights: Sequence[FlightMap]) -> None:
 
 
 def check_survey(found: SiteMap, site: Site, file: str) -> None:
-    """Raise `DataError` when a bundle does not stand where the site file's survey says; it names the bundle.
+    """Raise `DataError` when a bundle does not stand where the site file's survey says; it names the bundle."""
+    surveys = {b.name: b.survey for b in site.bundle if b.survey is not None and b.name in found.bundles}
+    if sentences := misplaced(found, surveys):
+        listed = " or ".join(f"'{name}'" for name in sentences)
+        raise DataError(
+            f"{listed} does not stand where {file} says: {next(iter(sentences.values()))}; nothing written: take its survey out of "
+            "the file to survey it again"
+        )
+
+
+def misplaced(found: SiteMap, surveys: Mapping[str, Survey]) -> dict[str, str]:
+    """The bundles that do not stand where their surveys say, each with a clause that says how far off; the surveys are of bundles of the map.
 
     Of three or more surveyed bundles, one is named that disagrees with more of the others than it agrees with; of two, both.
     """
-    surveys = {b.name: b.survey for b in site.bundle if b.survey is not None and b.name in found.bundles}
     against: dict[str, list[str]] = {name: [] for name in surveys}
     sentences: dict[str, str] = {}
     for a, b in combinations(surveys, 2):
@@ -154,13 +164,8 @@ def check_survey(found: SiteMap, site: Site, file: str) -> None:
             against[b].append(a)
             for name in (a, b):
                 sentences.setdefault(name, _apart(a, b, seen, by_survey))
-    if sentences:
-        named = [name for name, names in against.items() if 2 * len(names) > len(surveys) - 1] or list(sentences)
-        listed = " or ".join(f"'{name}'" for name in named)
-        raise DataError(
-            f"{listed} does not stand where {file} says: {sentences[named[0]]}; nothing written: take its survey out of "
-            "the file to survey it again"
-        )
+    named = [name for name, names in against.items() if 2 * len(names) > len(surveys) - 1] or list(sentences)
+    return {name: sentences[name] for name in named}
 
 
 def check_frame(found: SiteMap, site: Site, file: str, left_out: Mapping[str, str]) -> None:

@@ -56,7 +56,7 @@ class SlowError:
 class FlightNoise:
     """Of the sensors: white noise of gyro [rad/√s] and accelerometer [m/s/√s], slow errors, and priors of constants.
 
-    jitter_s: of the images' times; lens: standard deviations as `Unknowns.lens`.
+    jitter_s: of the images' times; lens: standard deviations as `Unknowns.lens`; picture_px: of a marker's centre in a photograph (`pictures.WIDTH_PX`).
     """
 
     gyro: float
@@ -72,6 +72,7 @@ class FlightNoise:
     print_scale: float
     marker_scale: float
     corner: CornerNoise
+    picture_px: float = 0.5
 
     def scaled(self, factors: dict[str, float]) -> "FlightNoise":
         """With standard deviations multiplied, by the names of `GROUPS`."""

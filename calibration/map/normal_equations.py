@@ -17,12 +17,14 @@ CHUNK = 200  # factors at once: memory
 class Factor(NamedTuple):
     """n residuals of m numbers that depend on c unknowns each, all divided by their standard deviations.
 
-    residual (n, m), jacobian (n, m, c), columns (n, c): places in the error vector.
+    residual (n, m), jacobian (n, m, c), columns (n, c): places in the error vector. eliminated: degrees of freedom of the residuals that
+    unknowns take which were eliminated before.
     """
 
     residual: Array
     jacobian: Array
     columns: Index
+    eliminated: float = 0.0
 
     @property
     def cost(self) -> float:

@@ -1,26 +1,29 @@
 """Poses of an inspection's photographs by the bundle adjustment of the whole flight, in the frame of the nearest bundle.
 
 The filter knows at each photograph what was measured until then. The adjustment also knows what came later: mount, lens, sizes of the prints
-and biases are those that fit the whole flight, and the slow errors of the corners average.
+and biases are those that fit the whole flight, and the slow errors of the corners average. Where the pictures are there, the markers that they show are
+measured in them (`pictures`): the heading of the navigation camera's mount, which only accelerations show otherwise, then follows from them.
 
-The aircraft's pose at an exposure follows from the nearest image by the inertial samples between them. With a gimbal the picture is level by
+The aircraft's pose at an exposure follows from the nearest image by the inertial samples between them (`exposures`). With a gimbal the picture is level by
 the gimbal's own sensor, so the adjustment only changes its heading; a camera that is fixed to the body turns with it.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import bisect
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from calibration.logs import messages
-from calibration.map.adjust import Adjusted, adjust
+from calibration.map.adjust import Adjusted, FlightData, adjust
 from calibration.map.flight_log import read_map_log, state_at
-from calibration.map.motion import GRAVITY_W
-from calibration.map.preintegration import preintegrate
-from calibration.map.rotations import cross, exp, log
-from calibration.map.unknowns import ATTITUDE, PER_IMAGE, PLACE, POSITION, TURN, VELOCITY
+from calibration.map.picture_markers import Centre, PictureFolder, read_pictures
+from calibration.map.pictures import WIDTH_PX, PayloadErrors, Photographs
+from calibration.map.rotations import exp, log
+from calibration.map.unknowns import PER_PAYLOAD
 from calibration.results import DataError
 from companion.core.arrays import Array
 from companion.core.config import parse
@@ -28,6 +31,7 @@ from companion.core.enums import CaptureOutcome
 from companion.core.frames import quat_from_matrix, quat_normalized, rotation_matrix
 from companion.core.messages import Capture, CaptureTruth, State
 from companion.core.site import Site, load_site
+from companion.payload.history import interpolated
 from companion.planning.camera import PayloadCamera
 from companion.recording.log import Log, read_log
 
@@ -77,21 +81,32 @@ class PoseErrors(NamedTuple):
 @dataclass(frozen=True)
 class RefinedPhotographs:
     """The photographs of a flight; left_out: reason by number; errors: of a simulated flight, empty of another; notes: what the
-    log lacks."""
+    log or the pictures lack; with_markers: numbers of the photographs in whose pictures markers count; picture_px: the noise of their centres in
+    pixels of a picture of `WIDTH_PX`."""
 
     flight: Adjusted
     poses: list[RefinedPose]
     left_out: dict[int, str]
     errors: list[PoseErrors]
     notes: list[str]
+    with_markers: tuple[int, ...] = ()
+
+    @property
+    def picture_px(self) -> float | None:
+        return self.flight.noise.picture_px if self.with_markers else None
 
 
-def refine(path: Path, site_file: Path | None = None, vehicle_file: Path | None = None) -> RefinedPhotographs:
+def refine(
+    path: Path,
+    site_file: Path | None = None,
+    vehicle_file: Path | None = None,
+    pictures: PictureFolder | None = None,
+) -> RefinedPhotographs:
     """The refined poses of a flight's photographs; site_file: None takes the marker file that the log holds.
 
-    Raises `DataError` or `LogError` where the flight has no photographs, or sees no bundle long enough.
+    Raises `UserError` where the flight has no photographs, sees no bundle long enough, or the pictures are not its own.
     """
-    flight = read_log(path, ("capture", "capture_truth", "state"))
+    flight = read_log(path, ("capture", "capture_truth", "state", "payload"))
     captures = newest({(c.id, c.attempt): c for c in messages(flight, Capture)}.values())
     if not captures:
         raise DataError(f"{path}: holds no photographs of a payload camera")
@@ -105,19 +120,28 @@ def refine(path: Path, site_file: Path | None = None, vehicle_file: Path | None 
         site, site_file = parse(site_tables, Site, f"{path}: site in the log"), path
     else:
         raise DataError(f"{path}: holds no marker file (an earlier version): name it with --site")
+    found = None if pictures is None else read_pictures(pictures, flight, captures, camera, site, vehicle_file)
     read = read_map_log(path, site, site_file, vehicle_file, bundles_min=1, every_s=EVERY_S)
     if read.data is None:
         raise DataError(f"{path}: no bundle was seen long enough for poses of photographs")
-    adjusted = adjust(read.data, ROUNDS)
     states = [s for s in messages(flight, State) if s.valid]
-    poses, left_out = [], {}
-    for capture in captures:
-        found = refined_pose(capture, adjusted, camera, states)
-        if isinstance(found, str):
-            left_out[capture.id] = found
-        else:
-            poses.append(found)
-    return RefinedPhotographs(adjusted, poses, left_out, _errors(flight, poses), read.notes)
+    taken = usable(captures, read.data.t_s, states)
+    left_out = {c.id: "no image near its exposure" for c in captures if c not in taken}
+    surveys = {b.name: b.survey for b in site.bundle if b.survey is not None and b.name in read.data.bundles}
+    data = replace(read.data, surveys=surveys)
+    adjusted = adjust(with_photographs(data, taken, states, camera, found.centres if found else {}), ROUNDS)
+    poses = refined(adjusted, taken)
+    notes = [*read.notes, *(found.notes if found else ())]
+    notes += [
+        f"{site_file}: bundle '{name}' does not stand where its survey says: {clause}: that survey is not used"
+        for name, clause in adjusted.misplaced.items()
+    ]
+    counted = seen_in(adjusted, taken)
+    if found is not None:
+        lost = [str(c.id) for c in taken if found.centres.get((c.id, c.attempt)) and c.id not in counted]
+        if lost:
+            notes.append(f"photographs {', '.join(lost)}: no marker of the picture fits the flight: not used")
+    return RefinedPhotographs(adjusted, poses, left_out, _errors(flight, poses), notes, counted)
 
 
 def newest(captures: Iterable[Capture]) -> list[Capture]:
@@ -132,66 +156,84 @@ def newest(captures: Iterable[Capture]) -> list[Capture]:
     return [best[number] for number in sorted(best)]
 
 
-def refined_pose(capture: Capture, adjusted: Adjusted, camera: PayloadCamera, states: list[State]) -> RefinedPose | str:
-    """The pose of one photograph; a sentence where the flight does not determine it. states: valid ones, in their order."""
-    u, data, t_s = adjusted.unknowns, adjusted.data, adjusted.t_s
-    image = int(np.argmin(np.abs(t_s - capture.stamp_s)))
-    apart_s = capture.stamp_s - float(t_s[image])
-    state = state_at(states, capture.stamp_s)
-    if abs(apart_s) > FROM_IMAGE_S or abs(state.stamp_s - capture.stamp_s) > STATE_AGE_S:
-        return "no image near its exposure"
-    R_WB, p_W = carried(adjusted, image, capture.stamp_s)
-    distances = np.linalg.norm(u.p_WM - p_W, axis=1)
-    b = data.bundles.index(capture.bundle) if capture.bundle in data.bundles else int(np.argmin(distances))
-    R_WM, p_WM = u.R_WM[b], u.p_WM[b]
-    # the state lies a few milliseconds beside the exposure: its rotation since then is in both
-    flown_R_WB = rotation_matrix(quat_normalized(state.q_WB))
-    at_state, _ = carried(adjusted, image, state.stamp_s)
-    change = at_state @ flown_R_WB.T
-    control = camera.control
-    gimbal = control is not None and control.gimbal_component_id is not None
-    if gimbal:
-        change = exp(np.array([0.0, 0.0, _heading(at_state) - _heading(flown_R_WB)]))
-    R_WC = change @ rotation_matrix(quat_normalized(capture.q_WC))
-    lever_B = np.array(camera.p_BC)
-    R_MC, p_MC = R_WM.T @ R_WC, R_WM.T @ (p_W + R_WB @ lever_B - p_WM)
-    by_turn = R_WM.T @ R_WB if not gimbal else np.outer(R_WM.T[:, 2], R_WB[2])
-    J = np.zeros((6, u.size))
-    at, bundle = PER_IMAGE * image, u.first_of_bundle(b)
-    J[:3, _of(at, ATTITUDE)] = -R_WM.T @ R_WB @ cross(lever_B)
-    J[:3, _of(at, POSITION)], J[:3, _of(at, VELOCITY)] = R_WM.T, apart_s * R_WM.T
-    J[:3, _of(bundle, PLACE)], J[:3, _of(bundle, TURN)] = -R_WM.T, cross(p_MC)
-    J[3:, _of(at, ATTITUDE)], J[3:, _of(bundle, TURN)] = by_turn, -np.eye(3)
-    covariance = J @ adjusted.solver.solve(J.T)
-    if control is not None:
-        own = control.mount_std_rad**2 + (control.gimbal_std_rad or 0.0) ** 2 * gimbal
-        covariance[3:, 3:] += own * np.eye(3)
-    return RefinedPose(capture, data.bundles[b], p_MC, R_MC, covariance)
+def usable(captures: Sequence[Capture], t_s: Array, states: Sequence[State]) -> list[Capture]:
+    """The photographs that an image of the adjustment and a valid state are near; t_s (k,): of the images, states in their order."""
+    return [
+        c
+        for c in captures
+        if np.abs(t_s - c.stamp_s).min() <= FROM_IMAGE_S
+        and abs(state_at(states, c.stamp_s).stamp_s - c.stamp_s) <= STATE_AGE_S
+    ]
 
 
-def _of(first: int, part: slice) -> slice:
-    return slice(first + part.start, first + part.stop)
+def with_photographs(
+    data: FlightData,
+    captures: Sequence[Capture],
+    states: Sequence[State],
+    camera: PayloadCamera,
+    centres: Mapping[tuple[int, int], Sequence[Centre]],
+) -> FlightData:
+    """A flight with its usable photographs; centres: of the markers in their pictures, by number and attempt."""
+    n, control = len(captures), camera.control
+    has_gimbal = control is not None and control.gimbal_component_id is not None
+    late_s = 0.0 if control is None else control.shutter_delay_std_s
+    time_s = np.array([c.time_std_s if math.isfinite(c.time_std_s) else late_s for c in captures])
+    mount_rad = 0.0 if control is None else control.mount_std_rad
+    gimbal_rad = (control.gimbal_std_rad or 0.0) if control is not None and has_gimbal else 0.0
+    R_HC = np.zeros((n, 3, 3))
+    for i, capture in enumerate(captures):
+        R_WB = _flown(states, capture.stamp_s)
+        R_WH = exp(np.array([0.0, 0.0, np.arctan2(R_WB[1, 0], R_WB[0, 0])])) if has_gimbal else R_WB
+        R_HC[i] = R_WH.T @ rotation_matrix(quat_normalized(capture.q_WC))
+    seen = [[c for c in centres.get((c_.id, c_.attempt), ()) if c.bundle in data.bundles] for c_ in captures]
+    m = max([1, *(len(found) for found in seen)])
+    bundle, is_seen = np.zeros((n, m), dtype=np.int64), np.zeros((n, m), dtype=bool)
+    centre_M, xy_px = np.zeros((n, m, 3)), np.zeros((n, m, 2))
+    for i, found in enumerate(seen):
+        for j, centre in enumerate(found):
+            bundle[i, j], is_seen[i, j] = data.bundles.index(centre.bundle), True
+            centre_M[i, j], xy_px[i, j] = centre.p_M, centre.xy_px
+    photographs = Photographs(
+        np.array([c.stamp_s for c in captures]),
+        R_HC,
+        has_gimbal,
+        np.array(camera.p_BC),
+        np.array(camera.focal_px) * WIDTH_PX / camera.width_px,
+        PayloadErrors(mount_rad, gimbal_rad, time_s),
+        *(bundle, centre_M, is_seen, xy_px),
+    )
+    return replace(data, photographs=photographs, start=replace(data.start, payload=np.zeros(PER_PAYLOAD)))
 
 
-def carried(adjusted: Adjusted, image: int, to_s: float) -> tuple[Array, Array]:
-    """Attitude and position at a time near an image, by the inertial samples between."""
-    u, from_s = adjusted.unknowns, float(adjusted.t_s[image])
-    R, p, v = u.R_WB[image], u.p_W[image], u.v_W[image]
-    if abs(to_s - from_s) < 1e-4:
-        return R, p
-    times = np.array(sorted((from_s, to_s)))
-    step = preintegrate(adjusted.data.samples, times, u.gyro_bias[image : image + 1], u.accel_bias[image : image + 1])
-    dt = to_s - from_s
-    if dt > 0:
-        return R @ step.R[0], p + v * dt + GRAVITY_W * dt**2 / 2 + R @ step.p[0]
-    # backwards: p_0 = p_1 - v_0 Δt - g Δt²/2 - R_0 Δp with v_0 = v_1 - g Δt - R_0 Δv
-    R_0 = R @ step.R[0].T
-    v_0 = v + GRAVITY_W * dt - R_0 @ step.v[0]
-    return R_0, p + v_0 * dt - GRAVITY_W * dt**2 / 2 - R_0 @ step.p[0]
+def _flown(states: Sequence[State], t_s: float) -> Array:
+    """R_WB by the states of the flight at a time, between the two around it."""
+    after = min(max(bisect.bisect_left(states, t_s, key=lambda state: state.stamp_s), 1), len(states) - 1)
+    first, second = states[max(0, after - 1)], states[after]
+    span_s = second.stamp_s - first.stamp_s
+    share = min(max((t_s - first.stamp_s) / span_s, 0.0), 1.0) if 0.0 < span_s <= STATE_AGE_S else 0.0
+    near = state_at(states, t_s) if not share else first
+    return rotation_matrix(interpolated(quat_normalized(near.q_WB), quat_normalized(second.q_WB), share))
 
 
-def _heading(R_WB: Array) -> float:
-    return float(np.arctan2(R_WB[1, 0], R_WB[0, 0]))
+def refined(adjusted: Adjusted, captures: Sequence[Capture]) -> list[RefinedPose]:
+    """The poses of the photographs of an adjusted flight, in the frames of their bundles, or of the nearest."""
+    placed, u, names = adjusted.photographs, adjusted.unknowns, adjusted.data.bundles
+    assert placed is not None
+    poses = []
+    for i, capture in enumerate(captures):
+        distances = np.linalg.norm(u.p_WM - placed.cameras.p_WC[i], axis=1)
+        b = names.index(capture.bundle) if capture.bundle in names else int(np.argmin(distances))
+        found = placed.in_bundle(i, b)
+        covariance = found.jacobian @ adjusted.solver.solve(found.jacobian.T) + found.own
+        poses.append(RefinedPose(capture, names[b], found.p_MC, found.R_MC, covariance))
+    return poses
+
+
+def seen_in(adjusted: Adjusted, captures: Sequence[Capture]) -> tuple[int, ...]:
+    """The numbers of the photographs in whose pictures markers count."""
+    placed = adjusted.photographs
+    assert placed is not None
+    return tuple(c.id for c, seen in zip(captures, placed.photographs.seen, strict=True) if seen.any())
 
 
 def _errors(flight: Log, poses: list[RefinedPose]) -> list[PoseErrors]:

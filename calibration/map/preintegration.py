@@ -41,12 +41,19 @@ class Preintegrated(NamedTuple):
 
 
 def preintegrate(samples: InertialSamples, t_s: Array, gyro_bias: Array, accel_bias: Array) -> Preintegrated:
-    """Between consecutive times of t_s (k + 1,), with the biases (k, 3) of each interval.
+    """Between consecutive times of t_s (k + 1,), with the biases (k, 3) of each interval."""
+    return preintegrate_between(samples, t_s[:-1], t_s[1:], gyro_bias, accel_bias)
+
+
+def preintegrate_between(
+    samples: InertialSamples, starts_s: Array, ends_s: Array, gyro_bias: Array, accel_bias: Array
+) -> Preintegrated:
+    """Over k intervals that may lie anywhere, with the biases (k, 3) of each.
 
     A sample counts from half way to the sample before to half way to the next.
     """
-    k = len(t_s) - 1
-    steps, which = _steps(samples.t_s, t_s)
+    k = len(starts_s)
+    steps, which = _steps(samples.t_s, starts_s, ends_s)
     R, v, p = np.tile(np.eye(3), (k, 1, 1)), np.zeros((k, 3)), np.zeros((k, 3))
     Rg, vg, pg, va, pa = (np.zeros((k, 3, 3)) for _ in range(5))
     for i in range(steps.shape[1]):
@@ -64,18 +71,18 @@ def preintegrate(samples: InertialSamples, t_s: Array, gyro_bias: Array, accel_b
         vg, va = vg + a_by_gyro * dt2, va - middle * dt2
         step = exp(rate * dt)
         R, Rg = R @ step, turned(step) @ Rg - right_jacobian(rate * dt) * dt2
-    return Preintegrated(np.diff(t_s), R, v, p, Rg, vg, pg, va, pa, gyro_bias, accel_bias)
+    return Preintegrated(ends_s - starts_s, R, v, p, Rg, vg, pg, va, pa, gyro_bias, accel_bias)
 
 
-def _steps(samples_s: Array, t_s: Array) -> tuple[Array, Index]:
+def _steps(samples_s: Array, starts_s: Array, ends_s: Array) -> tuple[Array, Index]:
     """Durations (k, m) [s] of the pieces of each interval, 0 behind its last, and the sample of each piece."""
     edges = (samples_s[1:] + samples_s[:-1]) / 2
     pieces = []
-    for start, end in zip(t_s[:-1], t_s[1:], strict=True):
+    for start, end in zip(starts_s, ends_s, strict=True):
         first, last = np.searchsorted(edges, [start, end], "right")
         times = np.concatenate([[start], edges[first:last], [end]])
         pieces.append((np.diff(times), np.arange(first, last + 1)))
-    most = max(len(durations) for durations, _ in pieces)
+    most = max((len(durations) for durations, _ in pieces), default=0)
     steps, which = np.zeros((len(pieces), most)), np.zeros((len(pieces), most), dtype=np.int64)
     for row, (durations, index) in enumerate(pieces):
         steps[row, : len(durations)], which[row, : len(index)] = durations, index

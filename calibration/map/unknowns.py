@@ -4,7 +4,7 @@ First those of each image (`PER_IMAGE` numbers), then those of the flight, then 
 perturbation on the right, everything else adds.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -22,6 +22,11 @@ PER_IMAGE = 19
 MOUNT, LEVER, DELAY, LENS = slice(0, 3), slice(3, 6), slice(6, 7), slice(7, 11)
 PER_FLIGHT = 11
 
+# Errors of the payload camera, behind those of the flight where its photographs are adjusted: rotation of its mount (right, in its own axes),
+# place in B, relative focal length, principal point [px] and radial distortion.
+PAYLOAD_MOUNT, PAYLOAD_LEVER, PAYLOAD_LENS = slice(0, 3), slice(3, 6), slice(6, 10)
+PER_PAYLOAD = 10
+
 # Errors of a bundle, counted from its first: pose, scale of the print, then the scale of each marker.
 TURN, PLACE, SCALE = slice(0, 3), slice(3, 6), slice(6, 7)
 POSE = 6
@@ -35,7 +40,7 @@ class Unknowns:
     R_WB (k, 3, 3), p_W, v_W (k, 3): the aircraft at the stamps of the images; gyro_bias, accel_bias (k, 3) in B; sway (k, 3): rotation of the camera on its mount [rad], in C; jitter_s (k,):
     how much later than its stamp and delay_s an image was exposed; mount (3,): constant rotation of the camera [rad], in C; lever_m (3,): error of p_BC;
     lens (4,): relative error of the focal length, of the principal point [px], of the radial distortion; R_WM (b, 3, 3), p_WM
-    (b, 3); print_scale (b,), marker_scale (b, m): relative errors of sizes.
+    (b, 3); print_scale (b,), marker_scale (b, m): relative errors of sizes; payload: errors of the payload camera (`PER_PAYLOAD`,), (0,) without one.
     """
 
     R_WB: Array
@@ -53,6 +58,7 @@ class Unknowns:
     p_WM: Array
     print_scale: Array
     marker_scale: Array
+    payload: Array = field(default_factory=lambda: np.zeros(0))
 
     @property
     def images(self) -> int:
@@ -75,8 +81,12 @@ class Unknowns:
     def first_of_flight(self) -> int:
         return PER_IMAGE * self.images
 
+    @property
+    def first_of_payload(self) -> int:
+        return self.first_of_flight + PER_FLIGHT
+
     def first_of_bundle(self, bundle: int) -> int:
-        return self.first_of_flight + PER_FLIGHT + bundle * (PER_BUNDLE + self.markers)
+        return self.first_of_payload + len(self.payload) + bundle * (PER_BUNDLE + self.markers)
 
     def moved(self, step: Array) -> "Unknowns":
         """With an error vector applied."""
@@ -100,6 +110,7 @@ class Unknowns:
             p_WM=self.p_WM + bundle[:, PLACE],
             print_scale=self.print_scale + bundle[:, SCALE][:, 0],
             marker_scale=self.marker_scale + bundle[:, PER_BUNDLE:],
+            payload=self.payload + flight[PER_FLIGHT:],
         )
 
 

@@ -4,6 +4,7 @@ A picture that fits two photographs as well belongs to neither: it is listed as 
 """
 
 import itertools
+import math
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -17,6 +18,7 @@ from companion.core.messages import Capture
 from companion.payload.tags import TagError
 
 SUFFIXES = (".jpg", ".jpeg")
+TOLERANCE_S = 1.5  # of a picture's time: a camera's clock has whole seconds
 TAKEN = (CaptureOutcome.TAKEN, CaptureOutcome.BLURRED)
 CLOCKS_DIFFER_S = 2.0  # between two pictures and the log: whole seconds, and the walk of a camera's clock in a flight
 
@@ -31,6 +33,39 @@ class Matched(NamedTuple):
     pairs: list[tuple[Path, Capture]]
     without_picture: list[Capture]
     without_photograph: list[Path]
+
+
+class MatchOptions(NamedTuple):
+    """How pictures are matched: by "name", "index" or "time"; None: by name, where none fits by index.
+
+    first_index: the camera's count of the first picture; ahead_s: of the camera's clock before UTC; tolerance_s: of a picture's time.
+    """
+
+    by: str | None = None
+    first_index: int | None = None
+    ahead_s: float = 0.0
+    tolerance_s: float = TOLERANCE_S
+
+
+def matched_pictures(
+    folder: Path, captures: Sequence[Capture], options: MatchOptions, utc_offset_s: float, log: Path
+) -> Matched:
+    """The pictures of a folder and the photographs of a log; raises `MatchError` where they cannot be brought together.
+
+    utc_offset_s: UTC minus companion time, NaN unknown.
+    """
+    by, photographs = options.by, photographs_of(captures)
+    if not photographs:
+        raise MatchError(f"{log}: holds no photographs of a payload camera")
+    pictures = pictures_in(folder)
+    if by == "time":
+        if not math.isfinite(utc_offset_s):
+            raise MatchError(f"{log}: does not say what time it was; match by count (--by index)")
+        return by_time(pictures, photographs, utc_offset_s, options.ahead_s, options.tolerance_s, folder)
+    found = by_name(pictures, photographs) if by in (None, "name") else None
+    if found is None or (by is None and not found.pairs):
+        found = by_index(pictures, photographs, options.first_index, folder, failed_counts(captures))
+    return found
 
 
 def pictures_in(folder: Path) -> list[Path]:
