@@ -36,7 +36,7 @@ from companion.core.text import plain
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from sitl.scenario import CameraMode
+    from sitl.scenario import CameraMode, LoadedScenario
     from sitl.simulate import SimulatedFlight
 
 TABLE_WIDTH = 150  # characters, where the output is not a terminal
@@ -295,7 +295,7 @@ def _flown(named: str, scenario: Path | None, fcu: str) -> tuple[Path, Path | No
     "photograph_folder",
     type=FILE,
     default=None,
-    help="Draw the payload camera's photographs into this folder after the flight.",
+    help="Draw the payload camera's photographs into this folder after the flight, with tags.",
 )
 @click.option(
     "--refine/--no-refine",
@@ -348,21 +348,42 @@ def sim(
             end_with(f"interrupted{kept}", INTERRUPTED)
         finally:
             progress.end()
+        pictures, problem = photograph_folder, None
+        if pictures is None and refine and loaded.solids is not None:
+            pictures = Path(folder) / "photographs"
+        if pictures is not None:
+            problem = _draw(loaded, seed, flight, pictures, tags=photograph_folder is not None)
+            if problem is not None and photograph_folder is None:
+                _say(f"{problem}: the photographs' poses are found without pictures")
+        if not flight.lockstep.messages["capture_truth"] or problem is not None:
+            pictures = None
         if refine and recorded is not None:
             from calibration.map.photographs_command import refined_figures
 
             _say("finding the poses of the photographs again (Ctrl-C: without)")
-            flight.result["inspection"] |= refined_figures(recorded)
+            flight.result["inspection"] |= refined_figures(recorded, pictures)
     _print_flight(flight, json_file, log_file)
-    if photograph_folder is not None:
-        from sitl.photographs import draw_photographs
-
-        messages = flight.lockstep.messages
-        count = draw_photographs(loaded, messages["capture_truth"], messages["capture"], photograph_folder)
-        _say(f"{count} photographs drawn in {photograph_folder}")
+    if problem is not None and photograph_folder is not None:
+        raise problem
     if flight.log_problem and log_file is not None:
         end_with(f"the log is incomplete: {flight.log_problem}", REFUSED)
     sys.exit(0 if flight.result["completed"] else 1)
+
+
+def _draw(loaded: "LoadedScenario", seed: int, flight: "SimulatedFlight", folder: Path, tags: bool) -> UserError | None:
+    """Draw the photographs of a flight; why that is not possible, for a flight's result must not be lost with its pictures."""
+    from sitl.photographs import draw_photographs
+
+    messages = flight.lockstep.messages
+    try:
+        count = draw_photographs(loaded, seed, messages["capture_truth"], messages["capture"], folder, tags)
+    except UserError as error:
+        return error
+    except KeyboardInterrupt:
+        return UserError(f"{folder}: interrupted")
+    if tags:
+        _say(f"{count} photographs drawn in {folder}")
+    return None
 
 
 def _print_flight(flight: "SimulatedFlight", json_file: Path | None, log_file: Path | None) -> None:

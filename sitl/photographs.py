@@ -44,12 +44,17 @@ def check_drawable(loaded: LoadedScenario, folder: Path) -> None:
 
 
 def draw_photographs(
-    loaded: LoadedScenario, seed: int, truths: Iterable[Message], captures: Iterable[Message], folder: Path
+    loaded: LoadedScenario,
+    seed: int,
+    truths: Iterable[Message],
+    captures: Iterable[Message],
+    folder: Path,
+    tags: bool = True,
 ) -> int:
     """Draw every exposure of a seed's flight into a folder, with the tags that the stack's pose gives it; returns how many.
 
     truths, captures: `CaptureTruth` and `Capture` of the flight. A photograph that the stack did not count has no tags.
-    Raises `NoRenderer` where this machine cannot draw.
+    tags: need Pillow. Raises `NoRenderer` where this machine cannot draw.
     """
     from sitl.rendering.lens import Lens  # here: a flight without pictures loads no renderer
     from sitl.rendering.rasteriser import DrawnPlane, Rasteriser
@@ -75,7 +80,7 @@ def draw_photographs(
             path = folder / file_name(truth.image_index)
             if not cv2.imwrite(str(path), developed(picture, rng), [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY]):
                 raise OutputError(f"{path}: cannot be written")
-            if (capture := known.get(truth.image_index)) is not None:
+            if tags and (capture := known.get(truth.image_index)) is not None:
                 write_tags(path, path, tags_of(capture, camera, UTC_AT_START_S))
             count += 1
     finally:

@@ -37,6 +37,7 @@ from calibration.map.motion import (
 from calibration.map.normal_equations import Factor, Mask, NormalEquations, Solver, gradient
 from calibration.map.pictures import (
     MISFIT_MAX_PX,
+    NOISE_MIN_PX,
     WIDTH_PX,
     Fitted,
     Fitting,
@@ -64,6 +65,9 @@ CAUCHY = 2.0  # in the first round: standard deviations at which a marker's weig
 OUTLIER = 4.0  # times the median size of the error of a marker's corners
 PROBES = 4
 PRIOR_FREEDOM = 10.0  # residuals that the noise of the vehicle file is worth
+PICTURE_FREEDOM = (
+    1.0  # likewise, of the noise of the centres in pictures, which no file states: it is too large at first
+)
 SLOW_PAIRS_S = (0.15, 6.0)  # apart, of which the lasting part of the corners' error is found
 SLOW_TIME_S = (2.0, 30.0)
 RATE_WINDOW_S = 0.02  # over which the angular rate at an image is averaged
@@ -207,8 +211,9 @@ def _fitting(
             f"{data.name}: the markers in the pictures do not fit this flight by {found.median_px:.0f} px of {WIDTH_PX:.0f}: they are pictures "
             "of another flight, or the camera file is not that of the camera"
         )
-    same = not problem.is_robust and np.array_equal(found.photographs.seen, problem.seen_in_pictures)
-    return found.photographs, noise if same else replace(noise, picture_px=found.rms_px)
+    same = not problem.is_robust and problem.counts(found.photographs.seen)
+    px = noise.picture_px if same else found.rms_px
+    return found.photographs, replace(noise, picture_px=max(px, NOISE_MIN_PX))
 
 
 def _misplaced(data: FlightData, u: Unknowns, solver: Solver) -> dict[str, str]:
@@ -272,10 +277,9 @@ class _Problem:
         assert self._carried is not None
         return fitting(u, every, *self._carried, self.fit_pictures(u))
 
-    @property
-    def seen_in_pictures(self) -> Mask | None:
-        """The markers (n, m) that count; None without photographs."""
-        return None if self._photographs is None else self._photographs.seen
+    def counts(self, seen: Mask) -> bool:
+        """Whether these markers (n, m) in the pictures are those that count here."""
+        return self._photographs is not None and bool(np.array_equal(self._photographs.seen, seen))
 
     def placed(self, u: Unknowns) -> Placed | None:
         """The photographs by a solution."""
@@ -431,7 +435,8 @@ def _scales(groups: Groups, solver: Solver, size: int) -> dict[str, float]:
         count = sum(np.count_nonzero(factor.jacobian.any(axis=2)) - factor.eliminated for factor in factors)
         freedom = max(0.0, count - trace)
         squares = 2 * sum(factor.cost for factor in factors)
-        found[name] = float(np.sqrt((squares + PRIOR_FREEDOM) / (freedom + PRIOR_FREEDOM)))
+        prior = PICTURE_FREEDOM if name == "picture_px" else PRIOR_FREEDOM
+        found[name] = float(np.sqrt((squares + prior) / (freedom + prior)))
     return found
 
 

@@ -156,7 +156,7 @@ def newest(captures: Iterable[Capture]) -> list[Capture]:
     return [best[number] for number in sorted(best)]
 
 
-def usable(captures: Sequence[Capture], t_s: Array, states: Sequence[State]) -> list[Capture]:
+def usable(captures: Sequence[Capture], t_s: Array, states: list[State]) -> list[Capture]:
     """The photographs that an image of the adjustment and a valid state are near; t_s (k,): of the images, states in their order."""
     return [
         c
@@ -169,7 +169,7 @@ def usable(captures: Sequence[Capture], t_s: Array, states: Sequence[State]) -> 
 def with_photographs(
     data: FlightData,
     captures: Sequence[Capture],
-    states: Sequence[State],
+    states: list[State],
     camera: PayloadCamera,
     centres: Mapping[tuple[int, int], Sequence[Centre]],
 ) -> FlightData:
@@ -205,7 +205,7 @@ def with_photographs(
     return replace(data, photographs=photographs, start=replace(data.start, payload=np.zeros(PER_PAYLOAD)))
 
 
-def _flown(states: Sequence[State], t_s: float) -> Array:
+def _flown(states: list[State], t_s: float) -> Array:
     """R_WB by the states of the flight at a time, between the two around it."""
     after = min(max(bisect.bisect_left(states, t_s, key=lambda state: state.stamp_s), 1), len(states) - 1)
     first, second = states[max(0, after - 1)], states[after]

@@ -16,7 +16,6 @@ import cv2
 import numpy as np
 
 from calibration.flown_vehicle import flown_vehicle
-from calibration.logs import messages
 from calibration.map.pictures import WIDTH_PX
 from calibration.results import DataError
 from companion.core.arrays import Array, Image8
@@ -90,7 +89,7 @@ def read_pictures(
 
     Raises `UserError` for a folder that does not fit the log, and `DataError` for a picture with other sides than the camera's.
     """
-    taken = messages(flight, Capture)
+    taken = flight.of(Capture)
     matched = matched_pictures(given.folder, taken, given.match, utc_offset_of(flight), flight.path)
     wanted = {(c.id, c.attempt) for c in captures}
     home = {(m.family, m.id): (bundle.name, np.array(m.p_M)) for bundle in site.bundle for m in bundle.markers}

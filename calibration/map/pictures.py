@@ -42,9 +42,11 @@ from calibration.map.unknowns import (
 from companion.core.arrays import Array
 
 WIDTH_PX = 2000.0  # coordinates and noise count in pixels of a picture reduced to this width
-NOISE_MIN_PX = 0.05  # of a marker's centre, whatever the residuals show
+# Of a marker's centre, whatever the residuals show: half a millimetre at 5 m, to which a board's centres are true at best, and what k1 leaves of
+# a lens. These errors are the same in all pictures, so that residuals do not show them.
+NOISE_MIN_PX = 0.2
 ROBUST_PX = 10.0  # in the first round, when mount and heading are not known yet: noise, twice which has half the weight
-OUTLIER = 4.0  # times the median size of the errors
+OUTLIER, USUAL_MIN_PX = 4.0, 0.05  # times the median size of the errors, which counts as this at least
 MISFIT_MAX_PX = 6.0  # median error after the first round, above which the pictures are not those of this flight
 LEVER_STD_M = 0.01  # of p_BC [estimate]: measured with a ruler
 FOCAL_STD, K1_STD = 0.01, 0.03  # of a camera file by the maker's focal length, without distortion [estimate]
@@ -123,8 +125,8 @@ def own_root(u: Unknowns, photographs: Photographs, at: Carried, rate_B: Array, 
     turn2 = LEAST_RAD**2 + errors.gimbal_rad**2 + noise.gyro**2 * apart_s
     move2 = LEAST_M**2 + noise.accel**2 * apart_s**3 / 3
     own2 = np.repeat(np.column_stack([turn2, move2]), 3, axis=1)
-    root: Array = np.linalg.cholesky(own2[:, :, None] * np.eye(OWN) + by_time[:, :, None] * by_time[:, None, :])
-    return root
+    covariance = own2[:, :, None] * np.eye(OWN) + by_time[:, :, None] * by_time[:, None, :]
+    return np.asarray(np.linalg.cholesky(covariance), dtype=np.float64)
 
 
 def _rotation(u: Unknowns, photographs: Photographs, R_WB: Array) -> Array:
@@ -240,7 +242,7 @@ def fitted(u: Unknowns, photographs: Photographs, at: Carried, root: Array, nois
         found = Fitted(own, np.zeros((n, OWN, OWN)), predicted, std)
         weighted = found.weighted
         A = weighted.by_own
-        covariance = np.linalg.inv(np.eye(OWN) + turned(A) @ A)
+        covariance = np.asarray(np.linalg.inv(np.eye(OWN) + turned(A) @ A), dtype=np.float64)
         if step == OWN_STEPS:
             break
         own = own - _apply(covariance, _apply(turned(A), weighted.residual) + own)
@@ -302,9 +304,9 @@ def fitting(u: Unknowns, every: Photographs, at: Carried, root: Array, fit: Fitt
     size = np.sqrt(np.mean(predict(u, every, at, root, fit.own).residual.reshape(n, m, 2) ** 2, axis=2))
     counted = np.isfinite(fit.std_px)
     usual = float(np.median(size[counted])) if counted.any() else 0.0
-    kept = every.seen & (size < OUTLIER * max(usual, NOISE_MIN_PX))
+    kept = every.seen & (size < OUTLIER * max(usual, USUAL_MIN_PX))
     rms = float(np.sqrt(np.mean(size[kept] ** 2))) if kept.any() else 0.0
-    return Fitting(replace(every, seen=kept), usual, max(rms, NOISE_MIN_PX))
+    return Fitting(replace(every, seen=kept), usual, rms)
 
 
 class InBundle(NamedTuple):

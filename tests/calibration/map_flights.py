@@ -3,6 +3,7 @@
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from calibration_paths import F550
@@ -12,14 +13,17 @@ from scipy.spatial.transform import Rotation
 from calibration.map.adjust import FlightData
 from calibration.map.corners import CornerNoise, Lens, Prints, Seen
 from calibration.map.motion import FlightNoise, SlowError
+from calibration.map.picture_markers import Centre
+from calibration.map.pictures import WIDTH_PX
 from calibration.map.preintegration import InertialSamples
 from calibration.map.unknowns import Unknowns
 from companion.core.camera_model import CameraModel
 from companion.core.config import load, parse
-from companion.core.enums import SearchArea
+from companion.core.enums import CaptureOutcome, SearchArea
 from companion.core.frames import GRAVITY_M_S2, quat_from_matrix
 from companion.core.messages import (
     BundleObservation,
+    Capture,
     FcuImu,
     MarkerCorners,
     Markers,
@@ -29,6 +33,7 @@ from companion.core.messages import (
 )
 from companion.core.site import Site
 from companion.core.vehicle import Vehicle
+from companion.planning.camera import PayloadCamera
 from companion.recording.writer import LogWriter
 
 FORWARD = Rotation.from_quat([-0.5, 0.5, -0.5, 0.5])  # the camera looks along x of the body
@@ -229,6 +234,79 @@ def fly(
         *(R_WM, p_WM, np.full(b, print_scale), sizes - 1),
     )
     return Flight(data, exact)
+
+
+@dataclass(frozen=True)
+class PayloadTruth:
+    """True errors of a payload camera with a gimbal, as `Unknowns.payload`, and standard deviations of what differs from photograph to photograph."""
+
+    payload: np.ndarray
+    own_rad: float = 0.002
+    time_s: float = 0.001
+    noise_px: float = 0.1
+
+    @staticmethod
+    def drawn(rng: np.random.Generator) -> "PayloadTruth":
+        lens = [rng.uniform(-0.01, 0.01), *(WIDTH_PX * rng.uniform(-0.003, 0.003, 2)), rng.uniform(-0.02, 0.02)]
+        return PayloadTruth(np.array([*(0.0035 * rng.standard_normal(3)), *(0.005 * rng.standard_normal(3)), *lens]))
+
+
+class Photographed(NamedTuple):
+    """Photographs of a made-up flight at images of it, every so many: what the log has of them, the markers in their pictures, and their true poses."""
+
+    captures: list[Capture]
+    states: list[State]
+    centres: dict[tuple[int, int], list[Centre]]
+    R_WC: np.ndarray
+    p_WC: np.ndarray
+
+
+def photographed(flight: Flight, camera: PayloadCamera, seed: int, true: PayloadTruth, every: int = 15) -> Photographed:
+    """Photographs by a camera on a gimbal that looks forward."""
+    rng = np.random.default_rng(seed)
+    data, exact = flight.data, flight.true
+    images = np.arange(8, len(data.t_s) - 8, every)
+    n, mount, lever, lens = len(images), true.payload[:3], true.payload[3:6], true.payload[6:]
+    own = Rotation.from_rotvec(true.own_rad * rng.standard_normal((n, 3))).as_matrix()
+    R_HC = FORWARD.as_matrix()
+    R_WC = _headed(exact.R_WB[images]) @ R_HC @ Rotation.from_rotvec(mount).as_matrix() @ own
+    p_WC = exact.p_W[images] + exact.R_WB[images] @ (camera.p_BC + lever)
+    flown_WC = _headed(data.start.R_WB[images]) @ R_HC
+    late_s = true.time_s * rng.standard_normal(n)
+    nan = (float("nan"),) * 3
+    captures, centres = [], {}
+    for i, k in enumerate(images):
+        captures.append(
+            Capture(
+                stamp_s=float(data.t_s[k] + late_s[i]), valid=True, id=i + 1, item="face", row=0, column=i, attempt=1,
+                outcome=CaptureOutcome.TAKEN, reason="", image_index=i, file=f"{i + 1:05d}.jpg", blur_px=0.1, gsd_m=0.001, p_WC=nan,
+                q_WC=_quat(flown_WC[i]), bundle="bundle_0", p_MC=nan, q_MC=(*nan, float("nan")), position_std_m=0.1,
+                attitude_std_rad=0.02, time_std_s=true.time_s,
+            )
+        )  # fmt: skip
+        found = []
+        for b, name in enumerate(data.bundles):
+            for p_M in data.prints.centre_M[b]:
+                X_W = exact.R_WM[b] @ p_M * (1 + exact.print_scale[b]) + exact.p_WM[b]
+                x, y, z = R_WC[i].T @ (X_W - p_WC[i])
+                flat = np.array([x / z, y / z])
+                px = (
+                    flat * (1 + lens[0] + lens[3] * (flat @ flat)) * camera.focal_px[0] * WIDTH_PX / camera.width_px
+                    + lens[1:3]
+                )
+                if z > 0.3 and np.abs(px[0]) < 950 and np.abs(px[1]) < 600:
+                    found.append(Centre(name, p_M, px + true.noise_px * rng.standard_normal(2)))
+        centres[i + 1, 1] = found
+    states = [
+        State(stamp_s=t, **STATE, p_W=tuple(p), v_W=tuple(v), q_WB=_quat(R))
+        for t, p, v, R in zip(data.t_s.tolist(), data.start.p_W, data.start.v_W, data.start.R_WB, strict=True)
+    ]
+    return Photographed(captures, states, centres, R_WC, p_WC)
+
+
+def _headed(R_WB: np.ndarray) -> np.ndarray:
+    heading = np.arctan2(R_WB[:, 1, 0], R_WB[:, 0, 0])
+    return Rotation.from_euler("Z", heading[:, None]).as_matrix()
 
 
 def site_text(bundles: int = 2, families: str = "aruco_6x6_250") -> str:

@@ -1,30 +1,31 @@
 """Poses of photographs by the adjustment of a made-up flight, and how they get into the pictures' tags."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
+import msgspec
 import numpy as np
 import pytest
-from map_flights import STATE, Course, fly
+from map_flights import Course, PayloadTruth, fly, photographed
+from payload_cameras import FIXED, GIMBAL
 
 from calibration.map.adjust import adjust
-from calibration.map.photographs import RefinedPhotographs, RefinedPose, carried, newest, refined_pose
+from calibration.map.exposures import carried
+from calibration.map.photographs import RefinedPhotographs, RefinedPose, newest, refined, with_photographs
 from calibration.map.photographs_command import as_result
+from calibration.map.picture_markers import Centre
 from calibration.map.rotations import exp, log
-from calibration.results import write_json
+from calibration.results import DataError, write_json
 from companion.core.enums import CaptureOutcome
 from companion.core.frames import quat_from_matrix
-from companion.core.messages import Capture, State
+from companion.core.messages import Capture
 from companion.core.refined_poses import PosesError, are_dated, read_poses, with_poses
-from companion.planning.camera import PayloadCamera
 
 LEVEL = np.eye(3)
 SHORT = Course(spacing_m=3.0, standoff_m=2.5, sway_m=1.0, laps=1, stop_s=0.5)
-CAMERA = PayloadCamera(
-    name="test camera", width_px=6000, height_px=4000, focal_length_mm=35.0, pixel_pitch_um=6.0, p_BC=(0.2, 0.0, -0.1),
-    q_BC=(0.5, -0.5, 0.5, -0.5), pitch_range_rad=(0.0, 0.0), exposure_s=0.002, trigger_period_s=1.0,
-    nearest_focus_m=0.3, mass_kg=0.5,
-)  # fmt: skip
+
+EXACT = PayloadTruth(np.zeros(10), own_rad=0.0, time_s=0.0)
 
 
 def quat(R):
@@ -44,37 +45,89 @@ def capture(stamp_s=1.0, R_WC=LEVEL, **changes):
 
 def test_a_pose_is_carried_by_the_inertial_samples_forwards_and_backwards():
     flight = fly(4, SHORT)
+    u, t_s = flight.true, flight.data.t_s
+    for other in (2, 4, 19, 21, 39, 41):
+        others = np.delete(np.arange(len(t_s)), other)  # carried from the next image to it
+        without = replace(u, R_WB=u.R_WB[others], p_W=u.p_W[others], v_W=u.v_W[others])
+        at = carried(flight.data.samples, t_s[others], without, t_s[other : other + 1] + (0.01 if other % 4 else -0.01))
+        assert abs(at.apart_s[0]) > 0.2 and (at.apart_s[0] > 0) == bool(other % 4 == 0)
+        moved_s = -0.01 if other % 4 == 0 else 0.01
+        assert np.linalg.norm(at.position(without)[0] - u.p_W[other] - moved_s * u.v_W[other]) < 0.01
+        assert np.linalg.norm(at.velocity(without)[0] - u.v_W[other]) < 0.1
+        assert np.degrees(np.linalg.norm(log(at.attitude(without)[0].T @ u.R_WB[other]))) < 0.5
 
-    class Exact:
-        unknowns, data, t_s = flight.true, flight.data, flight.data.t_s
 
-    for image in (3, 20, 40):
-        for other in (image - 1, image + 1):
-            R, p = carried(Exact, image, float(Exact.t_s[other]))
-            assert np.linalg.norm(p - flight.true.p_W[other]) < 0.01
-            assert np.degrees(np.linalg.norm(log(R.T @ flight.true.R_WB[other]))) < 0.2
+def nees_of(found, captures, true, R_WC, p_WC):
+    """Mean normalised squared errors of photographs, and the angles of their errors [rad]; R_WC, p_WC: their true poses."""
+    nees, angles = [], []
+    for pose in refined(found, captures):
+        i = captures.index(pose.capture)
+        R_MW = true.R_WM[0].T
+        error = np.concatenate([pose.p_MC - R_MW @ (p_WC[i] - true.p_WM[0]), log(pose.R_MC @ (R_MW @ R_WC[i]).T)])
+        nees.append(error @ np.linalg.solve(pose.covariance, error) / 6)
+        angles.append(float(np.linalg.norm(error[3:])))
+    return nees, angles
 
 
 @pytest.mark.verify
 def test_refined_poses_are_as_wrong_as_they_say():
     """Photographs by a camera that is fixed to the body, in twelve flights: mean normalised squared error between 0.3 and 2."""
-    nees, worst_m = [], 0.0
+    nees = []
     for seed in range(201, 213):
         flight = fly(seed, SHORT)
-        found, true, data = adjust(flight.data), flight.true, flight.data
-        states = [
-            State(stamp_s=t, **STATE, p_W=tuple(p), v_W=tuple(v), q_WB=quat(R))
-            for t, p, v, R in zip(data.t_s.tolist(), data.start.p_W, data.start.v_W, data.start.R_WB, strict=True)
-        ]
+        true, data = flight.true, flight.data
+        taken = photographed(flight, FIXED, seed, EXACT)
+        images = np.arange(8, len(data.t_s) - 8, 15)
         R_BC = data.lens.R_BC  # the payload camera looks forward, too
-        for image in range(8, len(data.t_s) - 8, 15):
-            pose = refined_pose(capture(float(data.t_s[image]), data.start.R_WB[image] @ R_BC), found, CAMERA, states)
-            R_MW = true.R_WM[0].T
-            p_MC = R_MW @ (true.p_W[image] + true.R_WB[image] @ CAMERA.p_BC - true.p_WM[0])
-            error = np.concatenate([pose.p_MC - p_MC, log(pose.R_MC @ (R_MW @ true.R_WB[image] @ R_BC).T)])
-            nees.append(error @ np.linalg.solve(pose.covariance, error) / 6)
-            worst_m = max(worst_m, float(np.linalg.norm(error[:3])))
-    assert 0.3 < np.mean(nees) < 2.0 and worst_m < 0.2
+        captures = [
+            msgspec.structs.replace(c, q_WC=quat(data.start.R_WB[k] @ R_BC))
+            for c, k in zip(taken.captures, images, strict=True)
+        ]
+        found = adjust(with_photographs(data, captures, taken.states, FIXED, {}))
+        nees += nees_of(found, captures, true, true.R_WB[images] @ R_BC, taken.p_WC)[0]
+    assert 0.3 < np.mean(nees) < 2.0
+
+
+@pytest.mark.verify
+def test_poses_with_pictures_are_as_wrong_as_they_say_and_better_than_without():
+    """Photographs by a camera on a gimbal whose errors the fit does not know, in twelve flights."""
+    nees, with_pictures, without = [], [], []
+    for seed in range(201, 213):
+        flight = fly(seed, SHORT)
+        taken = photographed(flight, GIMBAL, seed, PayloadTruth.drawn(np.random.default_rng(seed)))
+        for centres, into in ((taken.centres, with_pictures), ({}, without)):
+            found = adjust(with_photographs(flight.data, taken.captures, taken.states, GIMBAL, centres), 5)
+            values, angles = nees_of(found, taken.captures, flight.true, taken.R_WC, taken.p_WC)
+            into += angles
+            nees += values if centres else []
+    assert 0.3 < np.mean(nees) < 2.0
+    assert np.percentile(with_pictures, 95) < 0.5 * np.percentile(without, 95)
+
+
+def test_the_markers_in_the_pictures_give_heading_mount_and_lens():
+    flight = fly(203, SHORT)
+    true = PayloadTruth.drawn(np.random.default_rng(3))
+    taken = photographed(flight, GIMBAL, 3, true)
+    for number in (2, 3):  # half hidden behind an edge
+        name, p_M, xy_px = taken.centres[number, 1][0]
+        taken.centres[number, 1][0] = Centre(name, p_M, xy_px + [6.0, -4.0])
+    found = adjust(with_photographs(flight.data, taken.captures, taken.states, GIMBAL, taken.centres), 5)
+    _, angles = nees_of(found, taken.captures, flight.true, taken.R_WC, taken.p_WC)
+    assert np.degrees(np.percentile(angles, 95)) < 0.5
+    kept = found.photographs.photographs.seen.sum(axis=1)
+    assert [kept[i] - len(taken.centres[i + 1, 1]) for i in (0, 1, 2, 3)] == [0, -1, -1, 0]
+    assert found.unknowns.payload[6] == pytest.approx(true.payload[6], abs=0.004)
+    assert true.noise_px / 2 < found.noise.picture_px < 2 * true.noise_px
+
+
+def test_pictures_of_another_flight_are_refused():
+    flight, other = fly(203, SHORT), fly(204, SHORT)
+    taken, wrong = (photographed(f, GIMBAL, 3, EXACT) for f in (flight, other))
+    data = with_photographs(flight.data, taken.captures, taken.states, GIMBAL, wrong.centres)
+    with pytest.raises(
+        DataError, match=r"flight 203: the markers in the pictures do not fit this flight by \d+ px of 2000"
+    ):
+        adjust(data, 3)
 
 
 def test_of_several_attempts_the_sharp_one_counts():
@@ -117,7 +170,8 @@ def test_poses_of_another_flight_of_the_same_plan_are_refused(tmp_path):
 def test_the_written_poses_say_when_their_photographs_were_taken(tmp_path):
     flown = capture(stamp_s=100.25, id=3)
     pose = RefinedPose(flown, "bundle_1", np.zeros(3), LEVEL, np.eye(6))
-    flight = SimpleNamespace(corner_px=0.3, unknowns=SimpleNamespace(mount=np.zeros(3)))
+    unknowns = SimpleNamespace(mount=np.zeros(3), payload=np.zeros(10))
+    flight = SimpleNamespace(corner_px=0.3, unknowns=unknowns)
     content = as_result(RefinedPhotographs(flight, [pose], {}, [], []), tmp_path / "flight.mcap")
     write_json(tmp_path / "poses.json", content)
     (read,) = read_poses(tmp_path / "poses.json")

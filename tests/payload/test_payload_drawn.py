@@ -38,10 +38,10 @@ def test_the_marker_before_the_camera_is_in_the_middle_of_the_picture(loaded, tm
     p_WC = tuple((np.array(bundle.p_W) + rotation_matrix(q_WM) @ out).tolist())
     truth = CaptureTruth(stamp_s=1.0, image_index=0, p_WC=p_WC, q_WC=tuple(q_WC.tolist()), blur_px=0.1, bundles={})
     folder = tmp_path / "photographs"
-    assert draw_photographs(loaded, [truth], [capture(1, 0)], folder) == 1
+    assert draw_photographs(loaded, 1, [truth], [capture(1, 0)], folder) == 1
     picture = cv2.imread(str(folder / "00001.jpg"), cv2.IMREAD_GRAYSCALE)
-    assert picture.shape == (800, WIDTH_PX)
-    middle = picture[350:450, 550:650]
+    assert picture.shape == (1333, WIDTH_PX)
+    middle = picture[617:717, 950:1050]
     assert middle.min() < 90 and middle.max() > 150  # black and white of a marker
     assert Image.open(folder / "00001.jpg").getexif().get_ifd(GPS_IFD)[1] == "S"
     assert json.loads((folder / "00001.json").read_text())["id"] == 1
