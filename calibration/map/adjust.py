@@ -217,7 +217,7 @@ def _fitting(
 
 
 def _misplaced(data: FlightData, u: Unknowns, solver: Solver) -> dict[str, str]:
-    """Bundles that stand elsewhere than their surveys say, by the map without surveys."""
+    """Bundles that do not stand where their surveys say, by the map without surveys."""
     surveys = {name: survey for name, survey in data.surveys.items() if name in data.bundles}
     return misplaced(SiteMap(data.bundles, u.R_WM, u.p_WM, _bundle_covariance(solver, u)), surveys)
 
