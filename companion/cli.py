@@ -5,6 +5,7 @@ end with status 1; everything else with 0.
 """
 
 import json
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
 
     from sitl.scenario import CameraMode, LoadedScenario
     from sitl.simulate import SimulatedFlight
+
+# The matrices here are small: a pool of BLAS threads waits, and takes the cores from all others meanwhile. NumPy is not loaded yet.
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
 
 TABLE_WIDTH = 150  # characters, where the output is not a terminal
 STACKS = ("full", "paper", "px4")  # sitl.baselines.stacks; not imported here, because the simulator may be absent
