@@ -96,6 +96,7 @@ GNSS_LEVEL = slice(ErrorIndex.GNSS_BIAS.start, ErrorIndex.GNSS_BIAS.start + 2)
 STATE, RESIDUAL, WHITENED, NIS, GAIN = 0, 1, 2, 3, 6
 
 CORNERS_UNIT = np.eye(SENSORS[Sensor.CORNERS])
+SOON_MAX = 1000.0  # on the variance of a lasting error; images at 30 Hz and ten seconds need 300
 OFFSET_TIME_S = 0.3  # time in which a velocity error has made the offset that the bias test detects
 
 
@@ -491,11 +492,11 @@ class Eskf:
         slow: Array | None = None,
         by_corners: bool = False,
         markers: frozenset[MarkerId] = frozenset(),
-    ) -> FilterUpdate | None:
-        """Pose of the bundle in the camera frame; covariance (6, 6) in the tracker's convention. None: not used, see `_follow_source`.
+    ) -> FilterUpdate:
+        """Pose of the bundle in the camera frame; covariance (6, 6) in the tracker's convention.
 
         slow: (6, 6) of the error that lasts over many images; None: the covariance is taken for it, too. by_corners, markers: whose
-        error that is, see `filter_state.SlowSource`.
+        error that is, see `_use_marker`.
 
         The first observation places the bundle: nominal pose from the observation, large prior covariance, then a
         normal update, which correlates the errors of the bundle with those of the aircraft.
@@ -503,11 +504,10 @@ class Eskf:
         if not filter_state.marker_known:
             self._place_bundle(filter_state, p_CM, q_CM)
         kernel = self._updates[Sensor.MARKER]
-        R = self._enter_pose(p_CM, q_CM, covariance, omega_B, slow)
+        of_image = self._enter_pose(p_CM, q_CM, covariance, omega_B, slow)
         in_use = not filter_state.contradiction.refused
-        if in_use and not self._follow_source(filter_state, by_corners, markers, R):
-            return None
-        update = self._update(filter_state, Sensor.MARKER, R, in_use)
+        lasting = covariance if slow is None else slow
+        update, R = self._use_marker(filter_state, of_image, lasting, by_corners, markers, in_use)
         if filter_state.placement_score < ESTABLISHED:
             # A single false pose may have placed the bundle: after two observations that disagree it is placed again.
             filter_state.placement_score += 1 if update.accepted else -1
@@ -518,7 +518,7 @@ class Eskf:
         if self._is_biased(filter_state, kernel.outputs[WHITENED].tolist()):
             self._inflate_velocity(filter_state, p_CM)
             if rejected:
-                update = self._update(filter_state, Sensor.MARKER, R)
+                update, R = self._use_marker(filter_state, of_image, lasting, by_corners, markers)
         self._check_contradiction(filter_state, rejected, update.residual, R)
         return update if in_use else update._replace(accepted=False)
 
@@ -666,38 +666,50 @@ class Eskf:
         else:
             self._inflate(filter_state, (ErrorIndex.VELOCITY, ErrorIndex.VELOCITY_BIAS), (offset / OFFSET_TIME_S) ** 2)
 
-    def _follow_source(
-        self, filter_state: FilterState, by_corners: bool, markers: frozenset[MarkerId], R: Array
-    ) -> bool:
-        """Let ξ begin again where the observation in the kernel's inputs has another slow error than those before; False: not to be used.
+    def _use_marker(
+        self,
+        filter_state: FilterState,
+        R: Array,
+        lasting: Array,
+        by_corners: bool,
+        markers: frozenset[MarkerId],
+        in_use: bool = True,
+    ) -> tuple[FilterUpdate, Array]:
+        """Judge and use the pose in the kernel's inputs; also the noise (6, 6) that it was given.
 
-        Other corners have nothing of the error in them: with one ξ for two errors of different size their difference would show it, and
-        with it a pose that no image shows. Each beginning counts as another error, so poses that come in turns would make the filter too
-        certain: the worse ones are not used until the better ones have been out of sight, and a ξ that begins soon after another one has so
-        much more variance that all within its time constant weigh as one. Not for an observation that is an outlier.
+        ξ is the lasting error of one group of markers, seen in one way. Another group has another one: with one ξ for two errors of
+        different size their difference would show it, and with it a pose that no image shows. While the group of ξ is in sight, the
+        lasting error of another one is noise of its image; then ξ begins again with that group. Many images of it, or many beginnings,
+        within the time constant of ξ have the same error, so each has as much more variance as lets all of them weigh as one.
         """
-        source, now_s = filter_state.slow_source, filter_state.time_s
-        if source is None:
-            filter_state.slow_source = SlowSource(by_corners, markers, now_s, now_s)
-            return True
-        if source.is_alike(by_corners, markers):
-            filter_state.slow_source = source._replace(seen_s=now_s)
-            return True
-        established = filter_state.placement_score >= ESTABLISHED
-        if established and not source.is_worse(by_corners, markers) and now_s - source.seen_s < IN_SIGHT_S:
-            return False
-        kernel = self._updates[Sensor.MARKER]
-        kernel.inputs[-1][:] = filter_state.windows[Sensor.MARKER].noise(R) if self.adapts else R
-        kernel.point(STATE, filter_state.address)
-        if not self.gates[Sensor.MARKER].accepts(float(kernel()[NIS][0])):
-            return True
-        slow, P = ErrorIndex.SLOW_POSE, filter_state.covariance
-        soon = max(1.0, self._slow_time_s / max(now_s - source.begun_s, IN_SIGHT_S))
+        source, now_s = filter_state.slow_source or SlowSource(by_corners, markers, -inf, -inf), filter_state.time_s
+        if filter_state.slow_source is None or source.is_of(by_corners, markers):
+            update = self._update(filter_state, Sensor.MARKER, R, in_use)
+            if update.accepted and in_use:
+                begun_s = now_s if filter_state.slow_source is None else source.begun_s
+                filter_state.slow_source = source._replace(begun_s=begun_s, seen_s=now_s)
+            return update, R
+        if now_s - source.seen_s < IN_SIGHT_S:
+            R = R + self._soon(now_s - max(source.begun_s, source.other_s)) * lasting
+            self._updates[Sensor.MARKER].inputs[5][:] = 0.0
+            update = self._update(filter_state, Sensor.MARKER, R, in_use, learns=False)
+            if update.accepted and in_use:
+                filter_state.slow_source = source._replace(other_s=now_s)
+            return update, R
+        slow, P, before = ErrorIndex.SLOW_POSE, filter_state.covariance, filter_state.numbers.copy()
         filter_state.nominal[StateIndex.SLOW_POSE] = 0.0
         P[slow, :] = P[:, slow] = 0.0
-        P[slow, slow] = soon * np.diag(self._initial[slow])
-        filter_state.slow_source = SlowSource(by_corners, markers, now_s, now_s)
-        return True
+        P[slow, slow] = self._soon(now_s - source.begun_s) * np.diag(self._initial[slow])
+        update = self._update(filter_state, Sensor.MARKER, R, in_use)
+        if update.accepted and in_use:
+            filter_state.slow_source = SlowSource(by_corners, markers, now_s, now_s)
+        else:
+            filter_state.numbers[:] = before
+        return update, R
+
+    def _soon(self, since_s: float) -> float:
+        """Factor on the variance of a lasting error that is new again after so short a time [s]."""
+        return min(max(1.0, self._slow_time_s / max(since_s, SHORTEST_S)), SOON_MAX)
 
     def remove_bundle(self, filter_state: FilterState, name: str = "") -> None:
         """Remove a bundle's position from use; the next observation places the bundle again.

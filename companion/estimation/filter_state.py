@@ -45,17 +45,14 @@ class SlowSource(NamedTuple):
 
     by_corners: bool
     markers: frozenset[MarkerId]
-    begun_s: float  # times of the first and the newest observation that have this error
-    seen_s: float
+    begun_s: float
+    seen_s: float  # time of the newest observation with this error that was used
+    other_s: float = -inf  # and of the newest one with another error
 
-    def is_alike(self, by_corners: bool, markers: frozenset[MarkerId]) -> bool:
+    def is_of(self, by_corners: bool, markers: frozenset[MarkerId]) -> bool:
         """Whether a pose of these markers is wrong in the same way: two thirds of the corners are the same."""
         common, most = len(self.markers & markers), max(len(self.markers), len(markers))
         return self.by_corners == by_corners and 3 * common >= 2 * most
-
-    def is_worse(self, by_corners: bool, markers: frozenset[MarkerId]) -> bool:
-        """Whether a pose of these markers knows the bundle better."""
-        return (by_corners, len(markers)) > (self.by_corners, len(self.markers))
 
 
 class BundleRecord(NamedTuple):
