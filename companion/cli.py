@@ -27,6 +27,7 @@ from companion.core.command_line import (
     check_output_folder,
     end_with,
     one_line_errors,
+    os_error_line,
     write_output,
 )
 from companion.core.config_files import ConfigKind, config_folder, find_config, names_of
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
+DRAWING_ERROR_MAX = 200  # characters of the error of a library that are shown
 TABLE_WIDTH = 150  # characters, where the output is not a terminal
 STACKS = ("full", "paper", "px4")  # sitl.baselines.stacks; not imported here, because the simulator may be absent
 SENSORS = ("kind", "unkind")  # sitl.scenario.SensorKind; likewise
@@ -377,15 +379,23 @@ def sim(
 
 def _draw(loaded: "LoadedScenario", seed: int, flight: "SimulatedFlight", folder: Path, tags: bool) -> UserError | None:
     """Draw the photographs of a flight; why that is not possible, for a flight's result must not be lost with its pictures."""
-    from sitl.photographs import draw_photographs
-
-    messages = flight.lockstep.messages
     try:
+        from sitl.photographs import draw_photographs
+
+        messages = flight.lockstep.messages
         count = draw_photographs(loaded, seed, messages["capture_truth"], messages["capture"], folder, tags)
     except UserError as error:
         return error
     except KeyboardInterrupt:
         return UserError(f"{folder}: interrupted")
+    except OSError as error:
+        return OutputError(f"{folder}: photographs cannot be written: {os_error_line(error)}")
+    except (
+        Exception
+    ) as error:  # of a driver or a library that draws: the flight is over, and its result is not written yet
+        return UserError(
+            f"{folder}: photographs cannot be drawn: {type(error).__name__}: {plain(str(error), DRAWING_ERROR_MAX)}"
+        )
     if tags:
         _say(f"{count} photographs drawn in {folder}")
     return None

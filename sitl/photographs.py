@@ -12,6 +12,7 @@ import cv2
 import numpy as np
 
 from companion.core.arrays import Image8
+from companion.core.command_line import check_output_folder, os_error_line
 from companion.core.config import ConfigError
 from companion.core.errors import OutputError
 from companion.core.frames import rotation_matrix
@@ -34,13 +35,18 @@ NOISE_STD = 2.0  # grey levels, of the sensor and its readout [estimate]
 
 
 def check_drawable(loaded: LoadedScenario, folder: Path) -> None:
-    """Raise `ConfigError` or `OutputError`, one line, when no photographs of a scenario can be drawn into a folder."""
+    """Make the folder; raise `ConfigError` or `OutputError`, one line, when no photographs of a scenario can be drawn into it."""
     if loaded.plan.inspection is None:
         raise ConfigError(f"{loaded.mission_path}: inspection: missing table: the mission takes no photographs to draw")
     if loaded.solids is None:
         raise ConfigError(f"{loaded.path}: world: missing key: without solids there is nothing to draw")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise OutputError(f"{folder}: is not an empty folder; photographs are never overwritten")
+    try:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise OutputError(f"{folder}: is not an empty folder; photographs are never overwritten")
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{folder}: cannot be written: {os_error_line(error)}") from None
+    check_output_folder(folder)
 
 
 def draw_photographs(
@@ -69,7 +75,6 @@ def draw_photographs(
     rng = np.random.default_rng((seed, NOISE_STREAM))
     rasteriser = Rasteriser(loaded.solids.meshes())
     known = {c.image_index: c for c in photographs_of([c for c in captures if isinstance(c, Capture)])}
-    folder.mkdir(parents=True, exist_ok=True)
     count = 0
     try:
         for truth in truths:

@@ -7,10 +7,11 @@ import cv2
 import msgspec
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from PIL import Image
 
 from calibration.map.picture_markers import centre_px
-from companion.cli import _draw
+from companion.cli import _draw, main
 from companion.core.config import ConfigError
 from companion.core.errors import OutputError
 from companion.core.frames import quat_from_rpy, quat_multiply, rotation_matrix
@@ -94,6 +95,45 @@ def test_a_computer_that_cannot_draw_costs_no_flight_its_result(loaded, monkeypa
     assert "libEGL" in str(_draw(loaded, 1, flight, tmp_path / "photographs", tags=False))
 
 
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (OSError(28, "No space left on device", "a.jpg"), "cannot be written: a.jpg: no space left on device"),
+        (RuntimeError("glReadPixels\nfailed"), "cannot be drawn: RuntimeError: glReadPixels failed"),
+    ],
+)
+@pytest.mark.parametrize("option", [True, False])
+def test_whatever_drawing_raises_the_result_of_the_flight_is_written(
+    loaded, monkeypatch, tmp_path, error, line, option
+):
+    """With --photographs the command ends with the reason, after the result; without, the poses are found without pictures."""
+
+    def fail(*_, **__):
+        raise error
+
+    status = SimpleNamespace(reason="", phase="")
+    flight = SimpleNamespace(
+        lockstep=SimpleNamespace(messages={"capture_truth": [], "capture": []}),
+        result={"completed": True, "inspection": {}},
+        log_problem="",
+        status=status,
+    )
+    monkeypatch.setattr("sitl.photographs.draw_photographs", fail)
+    monkeypatch.setattr("sitl.simulate.fly_loaded", lambda *_, **__: flight)
+    monkeypatch.setattr("sitl.simulate.result_table", lambda *_: "the table")
+    monkeypatch.setattr("companion.runtime.fly.ending_line", lambda _: "the ending")
+    monkeypatch.setattr("sitl.kernels.build_missing", lambda *_: None)
+    monkeypatch.setattr("sitl.baselines.stacks.prepare", lambda *_: None)
+    monkeypatch.setattr("calibration.map.photographs_command.refined_figures", lambda *_: {"photo_refined": 3.0})
+    to = ["--json", str(tmp_path / "result.json")]
+    if option:
+        to += ["--photographs", str(tmp_path / "photographs")]
+    ended = CliRunner().invoke(main, ["sim", str(SCENARIO), *to])
+    assert ended.exit_code == (2 if option else 0), ended.output
+    assert line in " ".join(ended.output.split()) and "the table" in ended.output
+    assert json.loads((tmp_path / "result.json").read_text())["inspection"]["photo_refined"] == 3.0
+
+
 def test_the_reduced_picture_sees_what_the_sensor_sees():
     view = view_of(CAMERA)
     assert view.width / view.fx == pytest.approx(CAMERA.width_px / CAMERA.focal_px[0], rel=1e-3)
@@ -109,3 +149,17 @@ def test_what_cannot_be_drawn_is_refused_before_the_flight(loaded, tmp_path):
     (tmp_path / "full/x.jpg").touch()
     with pytest.raises(OutputError, match="not an empty folder"):
         check_drawable(loaded, tmp_path / "full")
+    with pytest.raises(OutputError, match=r"x\.jpg/inside: cannot be written: .*not a directory"):
+        check_drawable(loaded, tmp_path / "full/x.jpg/inside")
+
+
+def test_the_folder_of_the_photographs_is_there_before_the_flight(loaded, monkeypatch, tmp_path):
+    check_drawable(loaded, tmp_path / "some/photographs")
+    assert list((tmp_path / "some/photographs").iterdir()) == []
+
+    def read_only(**_):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr("companion.core.command_line.tempfile.TemporaryFile", read_only)
+    with pytest.raises(OutputError, match="photographs: cannot be written: .*read-only file system"):
+        check_drawable(loaded, tmp_path / "some/photographs")
