@@ -19,8 +19,8 @@ import numpy as np
 
 from calibration.logs import messages
 from calibration.map.adjust import Adjusted, FlightData, adjust
-from calibration.map.flight_log import read_map_log, state_at
-from calibration.map.picture_markers import Centre, PictureFolder, read_pictures
+from calibration.map.flight_log import MapLog, read_map_log, state_at
+from calibration.map.picture_markers import Centre, PictureFolder, listed, read_pictures
 from calibration.map.pictures import WIDTH_PX, PayloadErrors, Photographs
 from calibration.map.rotations import exp, log
 from calibration.map.unknowns import PER_PAYLOAD
@@ -138,9 +138,7 @@ def refine(
     ]
     counted = seen_in(adjusted, taken)
     if found is not None:
-        lost = [str(c.id) for c in taken if found.centres.get((c.id, c.attempt)) and c.id not in counted]
-        if lost:
-            notes.append(f"photographs {', '.join(lost)}: no marker of the picture fits the flight: not used")
+        notes += unused_markers(read, taken, found.centres, counted)
     return RefinedPhotographs(adjusted, poses, left_out, _errors(flight, poses), notes, counted)
 
 
@@ -173,7 +171,9 @@ def with_photographs(
     camera: PayloadCamera,
     centres: Mapping[tuple[int, int], Sequence[Centre]],
 ) -> FlightData:
-    """A flight with its usable photographs; centres: of the markers in their pictures, by number and attempt."""
+    """A flight with its usable photographs, unchanged where there are none; centres: of the markers in their pictures, by number and attempt."""
+    if not captures:
+        return data  # the flight alone: a camera without photographs has no unknowns
     n, control = len(captures), camera.control
     has_gimbal = control is not None and control.gimbal_component_id is not None
     late_s = 0.0 if control is None else control.shutter_delay_std_s
@@ -218,7 +218,8 @@ def _flown(states: list[State], t_s: float) -> Array:
 def refined(adjusted: Adjusted, captures: Sequence[Capture]) -> list[RefinedPose]:
     """The poses of the photographs of an adjusted flight, in the frames of their bundles, or of the nearest."""
     placed, u, names = adjusted.photographs, adjusted.unknowns, adjusted.data.bundles
-    assert placed is not None
+    if placed is None:
+        return []
     poses = []
     for i, capture in enumerate(captures):
         distances = np.linalg.norm(u.p_WM - placed.cameras.p_WC[i], axis=1)
@@ -232,8 +233,35 @@ def refined(adjusted: Adjusted, captures: Sequence[Capture]) -> list[RefinedPose
 def seen_in(adjusted: Adjusted, captures: Sequence[Capture]) -> tuple[int, ...]:
     """The numbers of the photographs in whose pictures markers count."""
     placed = adjusted.photographs
-    assert placed is not None
+    if placed is None:
+        return ()
     return tuple(c.id for c, seen in zip(captures, placed.photographs.seen, strict=True) if seen.any())
+
+
+def unused_markers(
+    read: MapLog,
+    captures: Sequence[Capture],
+    centres: Mapping[tuple[int, int], Sequence[Centre]],
+    counted: Sequence[int],
+) -> list[str]:
+    """Why markers in the pictures do not count: their bundle is not in the adjustment, or none of a picture fits; counted: as of `seen_in`."""
+    assert read.data is not None
+    of_bundle: dict[str, list[Capture]] = {}
+    misfits = []
+    for capture in captures:
+        names = {centre.bundle for centre in centres.get((capture.id, capture.attempt), ())}
+        for name in sorted(names.difference(read.data.bundles)):
+            of_bundle.setdefault(name, []).append(capture)
+        if names.intersection(read.data.bundles) and capture.id not in counted:
+            misfits.append(capture)
+    notes = [
+        f"{read.path}: bundle '{name}', {read.left_out.get(name, 'not seen by the navigation camera')}: its markers in the pictures of "
+        f"{listed(shown)} are not used"
+        for name, shown in of_bundle.items()
+    ]
+    if misfits:
+        notes.append(f"{listed(misfits)}: no marker of the picture fits the flight: not used")
+    return notes
 
 
 def _errors(flight: Log, poses: list[RefinedPose]) -> list[PoseErrors]:

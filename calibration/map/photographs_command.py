@@ -86,8 +86,10 @@ def as_result(found: RefinedPhotographs, log: Path) -> Result:
     return result("calibrate photographs", [log], {}, merit, found.notes, details)
 
 
-def payload_table(payload: Array) -> dict[str, object]:
-    """The errors of the payload camera against its file that fit the flight."""
+def payload_table(payload: Array) -> dict[str, object] | None:
+    """The errors of the payload camera against its file that fit the flight; None without photographs."""
+    if not len(payload):
+        return None
     return {
         "mount_deg": np.degrees(payload[PAYLOAD_MOUNT]),
         "lever_m": payload[PAYLOAD_LEVER],

@@ -41,7 +41,7 @@ START_OF_FRAME = frozenset(range(0xC0, 0xD0)) - {
     0xCC,
 }  # markers of a JPEG with its size (ITU-T T.81, table B.1)
 STANDALONE = frozenset((0x01, *range(0xD0, 0xD9)))  # markers without a length
-LISTED = 10  # photographs without a marker that are listed
+LISTED = 10  # photographs that are listed
 
 
 class Centre(NamedTuple):
@@ -97,7 +97,7 @@ def read_pictures(
     centres: dict[tuple[int, int], list[Centre]] = {}
     notes, empty, read = [], [], 0
     if missing := [c for c in matched.without_picture if (c.id, c.attempt) in wanted]:
-        notes.append(f"{given.folder}: no picture of {_listed(missing)}")
+        notes.append(f"{given.folder}: no picture of {listed(missing)}")
     if matched.without_photograph:
         notes.append(
             f"{given.folder}: {len(matched.without_photograph)} pictures without a photograph in the log, the first: {matched.without_photograph[0].name}"
@@ -123,7 +123,7 @@ def read_pictures(
     if not centres:
         notes.append(f"{given.folder}: no marker of the site is in a picture: the poses are those without pictures")
     elif empty:
-        notes.append(f"{given.folder}: no marker in the pictures of {_listed(empty)}")
+        notes.append(f"{given.folder}: no marker in the pictures of {listed(empty)}")
     return FoundMarkers(centres, read, notes)
 
 
@@ -197,6 +197,7 @@ def _detector(flight: Log, vehicle_file: Path | None, markers: Sequence[tuple[st
     return detector_for(markers)
 
 
-def _listed(captures: Sequence[Capture]) -> str:
+def listed(captures: Sequence[Capture]) -> str:
+    """Photographs by their numbers, the first `LISTED`."""
     numbers = ", ".join(str(c.id) for c in captures[:LISTED])
     return f"photograph{'s' if len(captures) > 1 else ''} {numbers}" + (" …" if len(captures) > LISTED else "")

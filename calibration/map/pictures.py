@@ -200,7 +200,7 @@ def predict(u: Unknowns, photographs: Photographs, at: Carried, root: Array, own
     by_own_bundle[..., PLACE] = by_world
     by_own_bundle[..., SCALE] = by_world @ R_WM @ photographs.centre_M[..., None]
     is_of = (b[..., None] == np.arange(u.bundles))[:, :, None, :, None]
-    by_bundles = (by_own_bundle[..., None, :] * is_of).reshape(n, m, 2, -1)
+    by_bundles = (by_own_bundle[..., None, :] * is_of).reshape(n, m, 2, PER_BUNDLE * u.bundles)
 
     def whole(part: Array) -> Array:
         seen = photographs.seen.reshape(n, m, *(1,) * (part.ndim - 2))

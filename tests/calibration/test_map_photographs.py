@@ -1,28 +1,41 @@
 """Poses of photographs by the adjustment of a made-up flight, and how they get into the pictures' tags."""
 
 import json
+import tomllib
 from dataclasses import replace
 from types import SimpleNamespace
 
 import msgspec
 import numpy as np
 import pytest
-from map_flights import Course, PayloadTruth, fly, photographed
+from map_flights import STATE, Course, PayloadTruth, fly, photographed, site_text
 from payload_cameras import FIXED, GIMBAL
 
+from calibration.map import photographs
 from calibration.map.adjust import adjust
 from calibration.map.exposures import carried
-from calibration.map.photographs import RefinedPhotographs, RefinedPose, newest, refined, with_photographs
-from calibration.map.photographs_command import as_result
+from calibration.map.flight_log import MapLog
+from calibration.map.photographs import (
+    RefinedPhotographs,
+    RefinedPose,
+    newest,
+    refine,
+    refined,
+    unused_markers,
+    with_photographs,
+)
+from calibration.map.photographs_command import _show, as_result
 from calibration.map.picture_markers import Centre
+from calibration.map.pictures import PayloadErrors, Photographs, predict
 from calibration.map.rotations import exp, log
 from calibration.results import DataError, write_json
 from companion.core.enums import CaptureOutcome
 from companion.core.frames import quat_from_matrix
-from companion.core.messages import Capture
+from companion.core.messages import Capture, State
 from companion.core.refined_poses import PosesError, are_dated, read_poses, with_poses
 
 LEVEL = np.eye(3)
+AT_REST = State(stamp_s=0.0, p_W=(0.0, 0.0, 0.0), v_W=(0.0, 0.0, 0.0), q_WB=(1.0, 0.0, 0.0, 0.0), **STATE)
 SHORT = Course(spacing_m=3.0, standoff_m=2.5, sway_m=1.0, laps=1, stop_s=0.5)
 
 EXACT = PayloadTruth(np.zeros(10), own_rad=0.0, time_s=0.0)
@@ -128,6 +141,58 @@ def test_pictures_of_another_flight_are_refused():
         DataError, match=r"flight 203: the markers in the pictures do not fit this flight by \d+ px of 2000"
     ):
         adjust(data, 3)
+
+
+def test_without_a_usable_photograph_the_flight_is_adjusted_without_them(monkeypatch, tmp_path, capsys):
+    """Its photographs are after the last image: all are left out, with the reason, also in the file."""
+    data = fly(203, SHORT).data
+    tables = {"payload_camera": msgspec.to_builtins(GIMBAL), "site": tomllib.loads(site_text())}
+
+    class Log(dict):
+        def tables(self, name):
+            return tables[name]
+
+    path = tmp_path / "flight.mcap"
+    logged = Log(
+        capture=[capture(stamp_s=1e4)], capture_truth=[], state=[msgspec.structs.replace(AT_REST, stamp_s=1.0)]
+    )
+    monkeypatch.setattr(photographs, "read_log", lambda *_: logged)
+    monkeypatch.setattr(photographs, "read_map_log", lambda *_, **__: MapLog(path, data, None, None, {}, []))
+    monkeypatch.setattr(photographs, "adjust", lambda data, _: adjust(data, 2))
+    found = refine(path)
+    assert found.poses == [] and found.with_markers == () and found.picture_px is None
+    content = as_result(found, path)
+    write_json(tmp_path / "poses.json", content)
+    assert content["details"]["left_out"] == {"1": "no image near its exposure"}
+    assert content["details"]["payload"] is None
+    _show(found, content)
+    shown = capsys.readouterr().out
+    assert "no photograph has an image near its exposure" in shown
+    assert "left out: photograph 1: no image near its exposure" in shown
+
+
+def test_no_photographs_have_no_predicted_centres():
+    flight = fly(203, SHORT)
+    u, n = replace(flight.true, payload=np.zeros(10)), np.zeros(0)
+    none = Photographs(
+        n, np.zeros((0, 3, 3)), True, np.zeros(3), np.array([1900.0, 1900.0]), PayloadErrors(0.01, 0.01, n),
+        np.zeros((0, 1), int), np.zeros((0, 1, 3)), np.zeros((0, 1), bool), np.zeros((0, 1, 2)),
+    )  # fmt: skip
+    at = carried(flight.data.samples, flight.data.t_s, u, n)
+    assert predict(u, none, at, np.zeros((0, 6, 6)), np.zeros((0, 6))).by_bundles.shape == (0, 2, 14)
+
+
+def test_markers_of_a_bundle_that_the_navigation_camera_hardly_saw_are_named_with_the_reason(tmp_path):
+    data = SimpleNamespace(bundles=("bundle_0",))
+    read = MapLog(tmp_path / "a.mcap", data, None, None, {"far": "seen in 5 of the images used, 20 are needed"}, [])
+    of = {name: Centre(name, np.zeros(3), np.zeros(2)) for name in ("bundle_0", "far", "new")}
+    taken = [capture(id=i) for i in (1, 2, 3, 4, 5)]
+    centres = {(1, 1): [of["far"]], (2, 1): [of["bundle_0"], of["far"]], (3, 1): [of["bundle_0"]], (4, 1): [of["new"]]}
+    assert unused_markers(read, taken, centres, (2,)) == [
+        f"{tmp_path}/a.mcap: bundle 'far', seen in 5 of the images used, 20 are needed: its markers in the pictures of photographs 1, 2 are not used",
+        f"{tmp_path}/a.mcap: bundle 'new', not seen by the navigation camera: its markers in the pictures of photograph 4 are not used",
+        "photograph 3: no marker of the picture fits the flight: not used",
+    ]
 
 
 def test_of_several_attempts_the_sharp_one_counts():
