@@ -19,6 +19,7 @@ import numpy as np
 
 from calibration.logs import messages
 from calibration.map.adjust import Adjusted, FlightData, adjust
+from calibration.map.camera_file import contradictions
 from calibration.map.flight_log import MapLog, read_map_log, state_at
 from calibration.map.picture_markers import Centre, PictureFolder, listed, read_pictures
 from calibration.map.pictures import WIDTH_PX, PayloadErrors, Photographs
@@ -139,6 +140,7 @@ def refine(
     counted = seen_in(adjusted, taken)
     if found is not None:
         notes += unused_markers(read, taken, found.centres, counted)
+        notes += contradictions(adjusted, camera, path)
     return RefinedPhotographs(adjusted, poses, left_out, _errors(flight, poses), notes, counted)
 
 

@@ -277,12 +277,17 @@ def _columns(u: Unknowns, image: Index) -> Index:
     return found
 
 
-def payload_prior(u: Unknowns, photographs: Photographs) -> Factor:
-    """What the camera file says."""
+def payload_std(photographs: Photographs) -> Array:
+    """Standard deviations (10,) of `Unknowns.payload` by the camera file."""
     shift = PRINCIPAL_POINT_STD * WIDTH_PX
-    std = np.array(
+    return np.array(
         [*[max(photographs.errors.mount_rad, LEAST_RAD)] * 3, *[LEVER_STD_M] * 3, FOCAL_STD, shift, shift, K1_STD]
     )
+
+
+def payload_prior(u: Unknowns, photographs: Photographs) -> Factor:
+    """What the camera file says."""
+    std = payload_std(photographs)
     place = u.first_of_payload + np.arange(PER_PAYLOAD)
     return Factor((u.payload / std)[None], np.diag(1 / std)[None], place[None])
 

@@ -1,8 +1,10 @@
 """Poses of photographs by the adjustment of a made-up flight, and how they get into the pictures' tags."""
 
 import json
+import re
 import tomllib
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
@@ -13,6 +15,7 @@ from payload_cameras import FIXED, GIMBAL
 
 from calibration.map import photographs
 from calibration.map.adjust import adjust
+from calibration.map.camera_file import contradictions
 from calibration.map.exposures import carried
 from calibration.map.flight_log import MapLog
 from calibration.map.photographs import (
@@ -30,7 +33,7 @@ from calibration.map.pictures import PayloadErrors, Photographs, predict
 from calibration.map.rotations import exp, log
 from calibration.results import DataError, write_json
 from companion.core.enums import CaptureOutcome
-from companion.core.frames import quat_from_matrix
+from companion.core.frames import quat_from_matrix, rotation_matrix
 from companion.core.messages import Capture, State
 from companion.core.refined_poses import PosesError, are_dated, read_poses, with_poses
 
@@ -193,6 +196,58 @@ def test_markers_of_a_bundle_that_the_navigation_camera_hardly_saw_are_named_wit
         f"{tmp_path}/a.mcap: bundle 'new', not seen by the navigation camera: its markers in the pictures of photograph 4 are not used",
         "photograph 3: no marker of the picture fits the flight: not used",
     ]
+
+
+def test_a_camera_file_that_the_pictures_contradict_is_named_with_the_value_to_enter():
+    """A lens 6 % longer than the file says, which is known to 1 %."""
+    flight = fly(203, SHORT)
+    drawn = PayloadTruth.drawn(np.random.default_rng(3))
+    payload = drawn.payload.copy()
+    payload[6] = 0.06
+    taken = photographed(flight, GIMBAL, 3, replace(drawn, payload=payload))
+    found = adjust(with_photographs(flight.data, taken.captures, taken.states, GIMBAL, taken.centres), 3)
+    (note,) = contradictions(found, GIMBAL, Path("a.mcap"))
+    pattern = (
+        r"a.mcap: the pictures contradict the camera file in the log: focal length \+(\d\.\d) %, (\d\.\d) of its standard "
+        r"deviations \(1 %\): enter focal_length_mm = (\d+\.\d+)"
+    )
+    percent, far, mm = map(float, re.fullmatch(pattern, note).groups())
+    assert percent == pytest.approx(6.0, abs=0.5) and far > 3.0
+    assert mm == pytest.approx(1.06 * GIMBAL.focal_length_mm, rel=0.005)
+
+
+def test_each_error_of_a_camera_file_beyond_three_standard_deviations_is_named():
+    """Found as they are, with a third of the file's standard deviations: without the file each is 9/8 of it."""
+    std = np.array([0.0035] * 3 + [0.01] * 3 + [0.01, 10.0, 10.0, 0.03])
+    camera = msgspec.structs.replace(GIMBAL, focal_length_mm=None, pixel_pitch_um=None, fx_px=6000.0, fy_px=6010.0)
+    none = np.zeros(0)
+    given = Photographs(
+        none, np.zeros((0, 3, 3)), True, np.array(GIMBAL.p_BC), np.array([1900.0, 1900.0]), PayloadErrors(0.0035, 0.002, none),
+        np.zeros((0, 1), int), np.zeros((0, 1, 3)), np.zeros((0, 1), bool), np.zeros((0, 1, 2)),
+    )  # fmt: skip
+
+    def notes(payload):
+        u = replace(fly_unknowns, payload=payload)
+        solver = SimpleNamespace(covariance=np.diag(np.r_[np.ones(11), (std / 3) ** 2]))
+        return contradictions(
+            SimpleNamespace(photographs=SimpleNamespace(photographs=given), unknowns=u, solver=solver),
+            camera,
+            Path("a"),
+        )
+
+    fly_unknowns = fly(203, SHORT).true
+    assert notes(2.9 * std) == []
+    few = 4.0 * std * [0, 0, 1, 1, 0, 0, 1, 1, 0, 1]
+    begin = "a: the pictures contradict the camera file in the log: "
+    focal, centre, k1, place, mount = (line.removeprefix(begin) for line in notes(few))
+    assert focal.endswith("enter fx_px = 6270.0 and fy_px = 6280.4") and focal.startswith("focal length +4.5 %, 4.0 of")
+    assert centre.startswith("principal point (45, 0) px of 2000") and k1.startswith(
+        "radial distortion k1 = 0.135, 4.0"
+    )
+    assert place.endswith("enter p_BC = [0.245, 0.000, -0.100]")
+    q_BC = np.array(json.loads(mount.split("q_BC = ")[1]))
+    turn = log(rotation_matrix(np.array(GIMBAL.q_BC)).T @ rotation_matrix(q_BC))
+    np.testing.assert_allclose(turn, [0.0, 0.0, 9 / 8 * 4 * 0.0035], atol=1e-5)
 
 
 def test_of_several_attempts_the_sharp_one_counts():
