@@ -119,6 +119,7 @@ class Adjusted:
 
     t_s (k,): the times of the unknowns, which are those of the exposures and not of the stamps; solver: of the normal equations at the solution.
     photographs: where they were taken; None without. misplaced: bundles whose survey does not count, with a clause that says how far they are from it.
+    picture_freedom: residuals of the centres in pictures that show their noise.
     """
 
     data: FlightData
@@ -133,6 +134,7 @@ class Adjusted:
     solver: Solver
     photographs: Placed | None = None
     misplaced: Mapping[str, str] = field(default_factory=dict)
+    picture_freedom: float = 0.0
 
 
 class _Shifted(NamedTuple):
@@ -195,6 +197,7 @@ def adjust(data: FlightData, rounds: int = ROUNDS) -> Adjusted:
         solver,
         problem.placed(u),
         wrong,
+        _freedom(groups["picture_px"], solver, u.size, np.random.default_rng(1)) if "picture_px" in groups else 0.0,
     )
 
 
@@ -275,7 +278,7 @@ class _Problem:
     def fitting(self, u: Unknowns, every: Photographs) -> Fitting:
         """Of all markers in the pictures those that fit a solution."""
         assert self._carried is not None
-        return fitting(u, every, *self._carried, self.fit_pictures(u))
+        return fitting(u, every, *self._carried, self.fit_pictures(u), self._noise.picture_px)
 
     def counts(self, seen: Mask) -> bool:
         """Whether these markers (n, m) in the pictures are those that count here."""
@@ -427,17 +430,22 @@ def _scales(groups: Groups, solver: Solver, size: int) -> dict[str, float]:
     for name, factors in groups.items():
         if name in ("", "corner"):
             continue
-        signs = [[rng.choice([-1.0, 1.0], factor.residual.shape) for _ in range(PROBES)] for factor in factors]
-        right = np.column_stack(
-            [sum(gradient(f, size, s[i]) for f, s in zip(factors, signs, strict=True)) for i in range(PROBES)]
-        )
-        trace = float(np.mean(np.sum(right * solver.solve(right), axis=0)))
-        count = sum(np.count_nonzero(factor.jacobian.any(axis=2)) - factor.eliminated for factor in factors)
-        freedom = max(0.0, count - trace)
+        freedom = _freedom(factors, solver, size, rng)
         squares = 2 * sum(factor.cost for factor in factors)
         prior = PICTURE_FREEDOM if name == "picture_px" else PRIOR_FREEDOM
         found[name] = float(np.sqrt((squares + prior) / (freedom + prior)))
     return found
+
+
+def _freedom(factors: list[Factor], solver: Solver, size: int, rng: np.random.Generator) -> float:
+    """Number of residuals less the unknowns that they determine."""
+    signs = [[rng.choice([-1.0, 1.0], factor.residual.shape) for _ in range(PROBES)] for factor in factors]
+    right = np.column_stack(
+        [sum(gradient(f, size, s[i]) for f, s in zip(factors, signs, strict=True)) for i in range(PROBES)]
+    )
+    trace = float(np.mean(np.sum(right * solver.solve(right), axis=0)))
+    count = sum(np.count_nonzero(factor.jacobian.any(axis=2)) - factor.eliminated for factor in factors)
+    return max(0.0, float(count) - trace)
 
 
 def _bundle_covariance(solver: Solver, u: Unknowns) -> Array:

@@ -37,6 +37,7 @@ from companion.planning.camera import PayloadCamera
 from companion.recording.log import Log, read_log
 
 EVERY_S = 0.5  # images that are used: half of those for a map, so that a flight with many markers takes a minute
+FREEDOM_MIN = 5.0  # residuals beyond the unknowns, from which the noise of the centres is a figure
 ROUNDS = 5  # of outliers and noise
 FROM_IMAGE_S = 0.3  # between an exposure and the nearest image of the adjustment, at most
 STATE_AGE_S = 0.1
@@ -94,7 +95,9 @@ class RefinedPhotographs:
 
     @property
     def picture_px(self) -> float | None:
-        return self.flight.noise.picture_px if self.with_markers else None
+        """None where too few residuals show it, as with one marker in each picture."""
+        shows = self.with_markers and self.flight.picture_freedom >= FREEDOM_MIN
+        return self.flight.noise.picture_px if shows else None
 
 
 def refine(

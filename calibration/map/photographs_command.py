@@ -167,9 +167,9 @@ def _show(found: RefinedPhotographs, content: Result) -> None:
         else "no photograph has an image near its exposure"
     )
     if found.with_markers:
-        click.echo(
-            f"markers in {len(found.with_markers)} pictures, their centres within {found.picture_px:.2f} px of a picture {WIDTH_PX:.0f} px wide"
-        )
+        px = found.picture_px
+        noise = "" if px is None else f", their centres within {px:.2f} px of a picture {WIDTH_PX:.0f} px wide"
+        click.echo(f"markers in {len(found.with_markers)} pictures{noise}")
     if found.errors:
         click.echo(
             f"true errors (95 %): in flight {100 * merit['photo_position_p95_m']:.1f} cm, {merit['photo_attitude_p95_deg']:.2f}°; "

@@ -300,18 +300,25 @@ class Fitting(NamedTuple):
     rms_px: float
 
 
-def fitting(u: Unknowns, every: Photographs, at: Carried, root: Array, fit: Fitted) -> Fitting:
+def fitting(u: Unknowns, every: Photographs, at: Carried, root: Array, fit: Fitted, noise_px: float) -> Fitting:
     """Of all markers of photographs those that fit a solution, also where they did not count for it.
 
     A marker that is half hidden behind an edge has wrong corners, by pixels where the others are right to a hundredth.
+    noise_px: of the centres; the robust round takes more, and leaves the photographs' own errors in the residuals.
     """
     n, m = every.seen.shape
     size = np.sqrt(np.mean(predict(u, every, at, root, fit.own).residual.reshape(n, m, 2) ** 2, axis=2))
     counted = np.isfinite(fit.std_px)
     usual = float(np.median(size[counted])) if counted.any() else 0.0
     kept = every.seen & (size < OUTLIER * max(usual, USUAL_MIN_PX))
-    rms = float(np.sqrt(np.mean(size[kept] ** 2))) if kept.any() else 0.0
-    return Fitting(replace(every, seen=kept), usual, rms)
+    counts = replace(every, seen=kept)
+    again = fitted(u, counts, at, root, noise_px, robust=False)
+    taken = OWN * n - float(np.trace(again.covariance, axis1=1, axis2=2).sum())
+    freedom = 2 * np.count_nonzero(kept) - taken
+    squares = float(np.sum(again.predicted.residual**2))
+    # Where the own errors take all freedom, the noise stays as it is assumed.
+    rms = float(np.sqrt((squares + noise_px**2) / (freedom + 1))) if kept.any() else 0.0
+    return Fitting(counts, usual, rms)
 
 
 class InBundle(NamedTuple):

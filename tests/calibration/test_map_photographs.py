@@ -134,6 +134,7 @@ def test_the_markers_in_the_pictures_give_heading_mount_and_lens():
     assert [kept[i] - len(taken.centres[i + 1, 1]) for i in (0, 1, 2, 3)] == [0, -1, -1, 0]
     assert found.unknowns.payload[6] == pytest.approx(true.payload[6], abs=0.004)
     assert true.noise_px / 2 < found.noise.picture_px < 2 * true.noise_px
+    assert RefinedPhotographs(found, [], {}, [], [], (1, 2)).picture_px == found.noise.picture_px
 
 
 def test_pictures_of_another_flight_are_refused():
@@ -196,6 +197,16 @@ def test_markers_of_a_bundle_that_the_navigation_camera_hardly_saw_are_named_wit
         f"{tmp_path}/a.mcap: bundle 'new', not seen by the navigation camera: its markers in the pictures of photograph 4 are not used",
         "photograph 3: no marker of the picture fits the flight: not used",
     ]
+
+
+def test_one_marker_in_each_picture_does_not_raise_the_noise_of_the_centres_and_shows_none():
+    """The photographs' own errors, 4 px by the gimbal, take all that the centres could show of it."""
+    flight = fly(203, SHORT)
+    taken = photographed(flight, GIMBAL, 3, PayloadTruth.drawn(np.random.default_rng(3)))
+    one = {key: centres[:1] for key, centres in taken.centres.items()}
+    found = adjust(with_photographs(flight.data, taken.captures, taken.states, GIMBAL, one), 3)
+    assert found.noise.picture_px < 0.8 and found.picture_freedom < 5.0
+    assert RefinedPhotographs(found, [], {}, [], [], (1, 2)).picture_px is None
 
 
 def test_a_camera_file_that_the_pictures_contradict_is_named_with_the_value_to_enter():
