@@ -390,9 +390,7 @@ def _draw(loaded: "LoadedScenario", seed: int, flight: "SimulatedFlight", folder
         return UserError(f"{folder}: interrupted")
     except OSError as error:
         return OutputError(f"{folder}: photographs cannot be written: {os_error_line(error)}")
-    except (
-        Exception
-    ) as error:  # of a driver or a library that draws: the flight is over, and its result is not written yet
+    except Exception as error:  # of a driver or a library that draws: the result of the flight is not written yet
         return UserError(
             f"{folder}: photographs cannot be drawn: {type(error).__name__}: {plain(str(error), DRAWING_ERROR_MAX)}"
         )
