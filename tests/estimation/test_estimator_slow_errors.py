@@ -103,7 +103,7 @@ def test_the_lasting_error_of_the_corners_is_not_taken_for_that_of_the_tracker(v
     )
 
 
-def test_another_group_of_markers_is_used_beside_the_first_one_and_tells_nothing_of_its_error(vehicle):
+def test_another_group_of_markers_is_used_beside_the_first_one_and_shows_nothing_of_its_error(vehicle):
     """Images of both alternate: each image of the other group is used, weighs little, and leaves the lasting error alone."""
     eskf, state, _ = looked_at(vehicle, lambda i: True, images=60)
     slow, before = ErrorIndex.SLOW_POSE, state.copy()
