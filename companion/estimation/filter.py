@@ -682,12 +682,12 @@ class Eskf:
         lasting error of another one is noise of its image; then ξ begins again with that group. Many images of it, or many beginnings,
         within the time constant of ξ have the same error, so each has as much more variance as lets all of them weigh as one.
         """
-        source, now_s = filter_state.slow_source or SlowSource(by_corners, markers, -inf, -inf), filter_state.time_s
-        if filter_state.slow_source is None or source.is_of(by_corners, markers):
+        now_s = filter_state.time_s
+        source = filter_state.slow_source or SlowSource(by_corners, markers, now_s, now_s)
+        if source.is_of(by_corners, markers):
             update = self._update(filter_state, Sensor.MARKER, R, in_use)
             if update.accepted and in_use:
-                begun_s = now_s if filter_state.slow_source is None else source.begun_s
-                filter_state.slow_source = source._replace(begun_s=begun_s, seen_s=now_s)
+                filter_state.slow_source = source._replace(seen_s=now_s)
             return update, R
         if now_s - source.seen_s < IN_SIGHT_S:
             R = R + self._soon(now_s - max(source.begun_s, source.other_s)) * lasting
